@@ -1,0 +1,1 @@
+"""The subcommands that need the export package."""

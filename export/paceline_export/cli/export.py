@@ -1,0 +1,35 @@
+"""`paceline export`: a target and its drafter become a bundle."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from paceline.cli.command import Command, ExitCode
+from paceline_export.bundle import export, export_bytes
+from paceline_export.cli.progress import export_progress
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("target", type=Path, metavar="TARGET", help="directory of a Gemma 4 checkpoint")
+    parser.add_argument("--drafter", type=Path, required=True, metavar="DRAFTER", help="directory of its drafter (assistant)")
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="OUT", help="bundle to write; must not exist")
+    parser.add_argument("--format", choices=["onnx"], default="onnx", help="format of the graphs (default onnx)")
+
+
+def run(options: Namespace) -> ExitCode:
+    with export_progress(export_bytes(options.target, options.drafter)) as report:
+        manifest = export(options.target, options.drafter, options.out, report)
+    size = sum(file.size for file in manifest.files.values())
+    print(f"{options.out}: {size / 1e6:.1f} MB in {len(manifest.files)} files")
+    print(f'next: paceline run {options.out} -p "Once upon a time" --stats')
+    return ExitCode.SUCCESS
+
+
+COMMAND = Command(
+    summary="Export a Gemma 4 target and its drafter to a bundle of graphs.",
+    examples="""  paceline export gemma-4-E2B-it --drafter gemma-4-E2B-it-assistant -o e2b-bundle
+  paceline export models/target --drafter models/drafter -o small-bundle --format onnx""",
+    configure=configure,
+    run=run,
+)

@@ -1,0 +1,1 @@
+"""Implementations of the op vocabulary: one file a format."""

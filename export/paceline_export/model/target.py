@@ -1,0 +1,84 @@
+"""The target: tokens in, KV rows written, logits and final hidden states out.
+
+Source: transformers `models/gemma4/modeling_gemma4.py`, `Gemma4TextModel` and `Gemma4ForCausalLM` (5.24).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline_export.config import TargetConfig
+from paceline_export.model.layer import attend, finish, layer_shapes
+from paceline_export.model.ops import Ops, Value
+from paceline_export.weights import Shapes, Weights
+
+
+@dataclass(frozen=True)
+class Filled:
+    """Where a pass stands once every KV row is written: inside the last layer that owns KV."""
+
+    x: Value  # [B, T, D] residual stream that went into that layer
+    attended: Value  # [B, T, N * H] its attention
+    per_layer_inputs: Value | None  # [B, T, layers, P]
+
+
+def target_shapes(config: TargetConfig) -> Shapes:
+    """Names and shapes of every tensor the target reads, as a text-only checkpoint names them."""
+    shapes: Shapes = {"model.embed_tokens.weight": (config.vocab_size, config.hidden_size)}
+    if config.per_layer_size:
+        packed = len(config.layers) * config.per_layer_size
+        shapes |= {
+            "model.embed_tokens_per_layer.weight": (config.vocab_size, packed),
+            "model.per_layer_model_projection.weight": (packed, config.hidden_size),
+            "model.per_layer_projection_norm.weight": (config.per_layer_size,),
+        }
+    for layer in config.layers:
+        shapes |= layer_shapes(config, layer, config.per_layer_size)
+    return shapes | {"model.norm.weight": (config.hidden_size,)}
+
+
+def fill(op: Ops, config: TargetConfig, w: Weights, tokens: Value) -> Filled:
+    """Writes the KV rows of `tokens` [B, T]; this is all that prefill needs.
+
+    Layers that share KV write nothing, so a prompt never runs through them, nor through the
+    rest of the last layer that owns KV.
+    """
+    x = op.scale(op.embedding(w["model.embed_tokens.weight"], tokens), config.hidden_size**0.5)
+    per_layer = _per_layer_inputs(op, config, w, tokens, x)
+    *before, last = config.own_layers
+    for layer in before:
+        attended = attend(op, config, w, layer, x)
+        x = finish(op, config, w, layer, x, attended, _slice(op, per_layer, layer.index))
+    return Filled(x, attend(op, config, w, last, x), per_layer)
+
+
+def finish_rows(op: Ops, config: TargetConfig, w: Weights, filled: Filled) -> tuple[Value, Value]:
+    """The rest of the pass, for decode and verify.
+
+    Returns:
+        logits [B, T, V] (soft-capped) and activations [B, T, D], the hidden states after the final norm.
+    """
+    last, per_layer = config.own_layers[-1], filled.per_layer_inputs
+    x = finish(op, config, w, last, filled.x, filled.attended, _slice(op, per_layer, last.index))
+    for layer in config.shared_layers:
+        attended = attend(op, config, w, layer, x)
+        x = finish(op, config, w, layer, x, attended, _slice(op, per_layer, layer.index))
+    activations = op.rms_norm(x, w["model.norm.weight"], config.norm_epsilon)
+    logits = op.linear(activations, w["model.embed_tokens.weight"])
+    return (logits if config.softcap is None else op.softcap(logits, config.softcap)), activations
+
+
+def _per_layer_inputs(op: Ops, config: TargetConfig, w: Weights, tokens: Value, x: Value) -> Value | None:
+    """Every layer's own small embedding of the token, mixed with a projection of the main one: [B, T, layers, P]."""
+    if not config.per_layer_size:
+        return None
+    looked_up = op.embedding(w["model.embed_tokens_per_layer.weight"], tokens)
+    looked_up = op.scale(op.fold(looked_up, len(config.layers)), config.per_layer_size**0.5)
+    projected = op.scale(op.linear(x, w["model.per_layer_model_projection.weight"]), config.hidden_size**-0.5)
+    projected = op.fold(projected, len(config.layers))
+    projected = op.rms_norm(projected, w["model.per_layer_projection_norm.weight"], config.norm_epsilon)
+    return op.scale(op.add(projected, looked_up), 2**-0.5)
+
+
+def _slice(op: Ops, per_layer_inputs: Value | None, layer: int) -> Value | None:
+    return None if per_layer_inputs is None else op.pick(per_layer_inputs, layer)

@@ -1,0 +1,24 @@
+"""Runs a Gemma 4 pair from a bundle: the target verifies what its drafter proposes, on a phone or a laptop CPU.
+
+>>> import paceline
+>>> model = paceline.load("bundle")  # doctest: +SKIP
+>>> for piece in model.generate("def main():", max_new_tokens=64):  # doctest: +SKIP
+...     print(piece.text, end="")
+"""
+
+from paceline.errors import CapacityError, InputError, PacelineError, RollbackError
+from paceline.generate import FinishReason
+from paceline.model import Model, Piece, load
+from paceline.stats import Stats
+
+__all__ = [
+    "CapacityError",
+    "FinishReason",
+    "InputError",
+    "Model",
+    "PacelineError",
+    "Piece",
+    "RollbackError",
+    "Stats",
+    "load",
+]

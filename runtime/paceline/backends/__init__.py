@@ -1,0 +1,1 @@
+"""What runs the graphs of a bundle."""

@@ -1,0 +1,57 @@
+"""What the draft-verify loop asks of a backend. Everything above this line of the runtime is backend-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.kv_cache import KVCache
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What the target says of T rows; the arrays are the graph's own memory, valid until its next call."""
+
+    logits: NDArray[np.float32]  # [T, V]
+    activations: NDArray[np.float32]  # [T, D]
+
+
+@dataclass(frozen=True)
+class DraftStep:
+    """What one drafter step proposes."""
+
+    token: int
+    logit: float
+    logsumexp: float  # over the tokens that the drafter scored
+    state: NDArray[np.float32]  # [D] projected state, the next step's hidden; the drafter's own memory, as in `Verified`
+
+    @property
+    def confidence(self) -> float:
+        """The drafter's own probability of its token."""
+        return exp(self.logit - self.logsumexp)
+
+
+class Graphs(Protocol):
+    """The pair's graphs bound to one KV cache. The caller makes room before, and commits rows after, a call."""
+
+    def prefill(self, tokens: NDArray[np.int64]) -> None:
+        """Writes the KV rows of `tokens` [T] at cache.length and on."""
+
+    def verify(self, tokens: NDArray[np.int64]) -> Verified:
+        """Writes the KV rows of `tokens` [T] at cache.length and on, and computes their logits; T = 1 is decode."""
+
+    def draft(self, token: int, hidden: NDArray[np.float32]) -> DraftStep:
+        """One drafter step from `hidden` [D] over the committed rows; its position is that of the pending token."""
+
+
+class Backend(Protocol):
+    """A loaded bundle."""
+
+    name: str
+
+    def bind(self, cache: KVCache) -> Graphs:
+        """The graphs on one sequence's cache; weights are shared between all of them."""

@@ -1,0 +1,3 @@
+"""The names of the backends, as manifests and options spell them."""
+
+ONNXRUNTIME = "onnxruntime"

@@ -1,0 +1,163 @@
+"""The onnxruntime backend: KV tensors are bound to the cache's own memory, as input and as output of the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from paceline import signatures
+from paceline.backends.base import DraftStep, Verified
+from paceline.backends.names import ONNXRUNTIME
+from paceline.bundle import Bundle
+from paceline.errors import InputError
+from paceline.kv_cache import KVCache
+
+DRAFTER_THREADS = 1  # a step is too small to share, and its spinning workers would slow the target's
+
+
+class OrtBackend:
+    """Sessions of both graphs, without any state of a sequence."""
+
+    name = ONNXRUNTIME
+
+    def __init__(self, bundle: Bundle, threads: int | None):
+        """Loads the graphs.
+
+        Args:
+            bundle: an opened bundle that holds ONNX graphs.
+            threads: for the target; None lets onnxruntime take the physical cores.
+
+        Raises:
+            InputError: the bundle has no ONNX graphs, or onnxruntime cannot load them.
+        """
+        graphs = bundle.manifest.graphs.get(ONNXRUNTIME)
+        if graphs is None:
+            raise InputError(f"{bundle.folder} has no ONNX graphs; export it with --format onnx.")
+        self.manifest = bundle.manifest
+        self.target = _session(bundle.folder / graphs.target, threads or 0)
+        self.drafter = _session(bundle.folder / graphs.drafter, DRAFTER_THREADS)
+
+    def bind(self, cache: KVCache) -> OrtGraphs:
+        """See `Backend.bind`."""
+        return OrtGraphs(self, cache)
+
+
+class OrtGraphs:
+    """Both graphs on one cache; implements `Graphs`."""
+
+    def __init__(self, backend: OrtBackend, cache: KVCache):
+        self.backend, self.cache = backend, cache
+        self._verify_calls: dict[int, _TargetCall] = {}
+        self._drafter = _DrafterCall(backend, cache)
+
+    def prefill(self, tokens: NDArray[np.int64]) -> None:
+        """See `Graphs.prefill`."""
+        _TargetCall(self.backend, self.cache, len(tokens), emit=False).run(tokens)
+
+    def verify(self, tokens: NDArray[np.int64]) -> Verified:
+        """See `Graphs.verify`. Bindings are kept, one for each T."""
+        count = len(tokens)
+        if count not in self._verify_calls:
+            self._verify_calls[count] = _TargetCall(self.backend, self.cache, count, emit=True)
+        call = self._verify_calls[count]
+        call.run(tokens)
+        return Verified(call.logits, call.activations)
+
+    def draft(self, token: int, hidden: NDArray[np.float32]) -> DraftStep:
+        """See `Graphs.draft`."""
+        return self._drafter.run(token, hidden)
+
+
+class _TargetCall:
+    """A binding of the target for T tokens. Its small inputs are rewritten in place from call to call."""
+
+    def __init__(self, backend: OrtBackend, cache: KVCache, count: int, emit: bool):
+        manifest = backend.manifest
+        self.cache, self.session = cache, backend.target
+        self.io = self.session.io_binding()
+        self.tokens, self.input_pos = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.rows, self.local_rows = np.zeros(1, np.int32), np.zeros(1, np.int32)
+        self.emit = np.array(emit)
+        self.logits = np.zeros((count, manifest.vocab_size), np.float32) if emit else np.zeros((0, 0), np.float32)
+        self.activations = np.zeros((count, manifest.hidden_size), np.float32) if emit else np.zeros((0, 0), np.float32)
+        for name, array in (
+            (signatures.TOKENS, self.tokens),
+            (signatures.INPUT_POS, self.input_pos),
+            (signatures.ROWS, self.rows),
+            (signatures.LOCAL_ROWS, self.local_rows),
+            (signatures.EMIT, self.emit),
+        ):
+            _bind(self.io.bind_input, name, array)
+        for name, array in ((signatures.LOGITS, self.logits), (signatures.ACTIVATIONS, self.activations)):
+            if emit:
+                _bind(self.io.bind_output, name, array)
+            else:
+                self.io.bind_output(name, "cpu")
+        for name, buffer in cache.buffers.items():
+            _bind(self.io.bind_input, name, buffer)
+            _bind(self.io.bind_output, signatures.present(name), buffer)
+
+    def run(self, tokens: NDArray[np.int64]) -> None:
+        length, count = self.cache.length, len(tokens)
+        self.tokens[:] = tokens
+        self.input_pos[:] = np.arange(length, length + count)
+        self.rows[0] = length + count
+        self.local_rows[0] = length + count - self.cache.local_start
+        self.session.run_with_iobinding(self.io)
+
+
+class _DrafterCall:
+    """The drafter's binding. Its views of the cache are bound again whenever the committed rows have changed."""
+
+    def __init__(self, backend: OrtBackend, cache: KVCache):
+        manifest = backend.manifest
+        self.cache, self.session = cache, backend.drafter
+        self.offset = manifest.draft_position_offset
+        self.caches = [spec for spec in manifest.caches if spec.layer in manifest.drafter_layers]
+        self.io = self.session.io_binding()
+        self.bound: tuple[int, int] | None = None
+        self.token, self.input_pos = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        self.hidden = np.zeros((1, manifest.hidden_size), np.float32)
+        self.state = np.zeros((1, manifest.hidden_size), np.float32)
+        self.choice, self.logit, self.logsumexp = np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros(1, np.float32)
+        _bind(self.io.bind_input, signatures.TOKEN, self.token)
+        _bind(self.io.bind_input, signatures.ACTIVATIONS, self.hidden)
+        _bind(self.io.bind_input, signatures.INPUT_POS, self.input_pos)
+        _bind(self.io.bind_output, signatures.DRAFT_TOKEN, self.choice)
+        _bind(self.io.bind_output, signatures.DRAFT_LOGIT, self.logit)
+        _bind(self.io.bind_output, signatures.DRAFT_LOGSUMEXP, self.logsumexp)
+        _bind(self.io.bind_output, signatures.PROJECTED_ACTIVATIONS, self.state)
+
+    def run(self, token: int, hidden: NDArray[np.float32]) -> DraftStep:
+        cache = self.cache
+        if self.bound != (cache.length, cache.local_start):
+            for spec in self.caches:
+                for name in (spec.key, spec.value):
+                    for head, view in enumerate(signatures.drafter_views(spec, name)):
+                        _bind(self.io.bind_input, view, cache.view(spec, name, head))
+            self.bound = (cache.length, cache.local_start)
+            # Constant in a round: every step stands where the pending token will be written.
+            self.input_pos[0] = cache.length + self.offset
+        self.token[0] = token
+        self.hidden[0] = hidden
+        self.session.run_with_iobinding(self.io)
+        return DraftStep(int(self.choice[0]), float(self.logit[0]), float(self.logsumexp[0]), self.state[0])
+
+
+def _bind(bind: Callable[..., None], name: str, array: NDArray[Any]) -> None:
+    bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+
+
+def _session(file: Path, threads: int) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3  # errors are raised, the rest is noise to a user
+    try:
+        return ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises a dozen unrelated types
+        raise InputError(f"{file}: onnxruntime {ort.__version__} cannot load it ({error}); export the bundle again.") from None

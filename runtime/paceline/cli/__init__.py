@@ -1,0 +1,1 @@
+"""The `paceline` command. Subcommands register in the entry-point group `paceline.commands`."""

@@ -1,0 +1,95 @@
+"""`paceline run`: stream the continuation of a prompt."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from paceline.cli.command import Command, ExitCode
+from paceline.generate import MAX_DRAFT_LENGTH
+from paceline.model import DEFAULT_DRAFT_LENGTH, load
+from paceline.stats import Stats
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="directory made by paceline export")
+    parser.add_argument("-p", "--prompt", required=True, help="text to continue")
+    parser.add_argument(
+        "--draft",
+        type=draft_length,
+        default=DEFAULT_DRAFT_LENGTH,
+        metavar="N|off",
+        help=f"drafts a round, 1 to {MAX_DRAFT_LENGTH}, or off (default {DEFAULT_DRAFT_LENGTH}); the text is the same",
+    )
+    parser.add_argument("--max-new-tokens", type=int, metavar="N", help="stop after N tokens (default: the KV cache's end)")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of the target (default: the machine's cores)")
+    parser.add_argument("--capacity", type=int, metavar="N", help="rows of the KV cache, prompt and output together")
+    parser.add_argument("--stats", action="store_true", help="print what drafting brought, to stderr")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of streaming text")
+
+
+def run(options: Namespace) -> ExitCode:
+    model = load(options.bundle, threads=options.threads, capacity=options.capacity)
+    pieces = []
+    for piece in model.generate(options.prompt, max_new_tokens=options.max_new_tokens, draft_length=options.draft):
+        pieces.append(piece)
+        if not options.json:
+            print(piece.text, end="", flush=True)
+    last = pieces[-1]
+    assert last.finish_reason is not None
+    assert last.stats is not None
+    if options.json:
+        report = {
+            "text": "".join(piece.text for piece in pieces),
+            "tokens": [piece.token for piece in pieces],
+            "finish_reason": last.finish_reason.value,
+            "backend": model.backend.name,
+            "draft_length": options.draft,
+            "stats": last.stats.to_json(),
+        }
+        print(json.dumps(report))
+    else:
+        print()
+    if options.stats:
+        Console(stderr=True).print(stats_table(last.stats, model.backend.name))
+    return ExitCode.SUCCESS
+
+
+def stats_table(stats: Stats, backend: str) -> Table:
+    """The statistics of one generation for a person."""
+    table = Table(show_header=False, title=f"backend {backend}")
+    table.add_row("prompt", f"{stats.prompt_tokens} tokens, first token after {stats.prefill_ms:.0f} ms")
+    table.add_row("output", f"{stats.emitted} tokens, {stats.tokens_per_s:.1f} tokens/s after the first")
+    table.add_row("rounds", f"{stats.rounds}, {stats.tokens_per_round:.2f} tokens each")
+    table.add_row("drafts", f"{stats.accepted} of {stats.drafted} accepted; {acceptance(stats)}")
+    table.add_row("time", f"drafting {stats.draft_ms:.0f} ms, verifying {stats.verify_ms:.0f} ms")
+    return table
+
+
+def acceptance(stats: Stats) -> str:
+    """Acceptance per position in words."""
+    shares = [f"{share:.0%} at {position}" for position, share in enumerate(stats.acceptance_by_position, 1)]
+    return ", ".join(shares) or "drafting was off"
+
+
+def draft_length(text: str) -> int:
+    """The value of --draft."""
+    if text == "off":
+        return 0
+    if text.isdigit() and 1 <= int(text) <= MAX_DRAFT_LENGTH:
+        return int(text)
+    raise ArgumentTypeError(f"{text!r} is neither off nor a number from 1 to {MAX_DRAFT_LENGTH}")
+
+
+COMMAND = Command(
+    summary="Continue a prompt with the draft-verify loop, greedily.",
+    examples="""  paceline run my-bundle -p "def read_lines(path):" --stats
+  paceline run my-bundle -p "Once upon a time" --draft off --max-new-tokens 64
+  paceline run my-bundle -p "Once upon a time" --json > run.json""",
+    configure=configure,
+    run=run,
+)

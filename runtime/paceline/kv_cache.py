@@ -1,0 +1,105 @@
+"""The KV rows of one sequence: one buffer a tensor, shared by every target call and by the drafter.
+
+Full caches hold every row. Local caches hold the newest `window` rows and some slack: when the slack is used up, the
+window's rows move to the front, once every `slack` tokens. So neither memory nor attention cost of a local layer grows
+with the context, and a rollback is exact, because only committed rows are ever moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.errors import CapacityError, RollbackError
+from paceline.signatures import CacheKind, CacheSpec
+
+PREFILL_CHUNK = 128  # tokens a prefill call writes at most; also the slack of a local cache
+ALIGNMENT_BYTES = 64  # what LiteRT asks of a tensor buffer
+
+
+class KVCache:
+    """Owns the buffers, and the count of rows that are valid.
+
+    Attributes:
+        length: committed rows; rows at and above it are never visible.
+        capacity: rows that the full caches can hold.
+        local_start: position of the row in slot 0 of the local caches.
+        buffers: tensor name -> float32 [1, K, slots, H].
+    """
+
+    def __init__(self, specs: Sequence[CacheSpec], window: int, capacity: int):
+        self.specs = tuple(specs)
+        self.window, self.capacity = window, capacity
+        self.local_slots = min(capacity, window + PREFILL_CHUNK)
+        self.length = self.local_start = 0
+        self.buffers: dict[str, NDArray[np.float32]] = {}
+        for spec in self.specs:
+            slots = self.local_slots if spec.kind is CacheKind.LOCAL else capacity
+            for name in (spec.key, spec.value):
+                self.buffers[name] = _aligned_zeros((1, spec.kv_heads, slots, spec.head_dim))
+
+    def make_room(self, tokens: int) -> None:
+        """Prepares for a call that writes rows length .. length + tokens - 1.
+
+        Raises:
+            CapacityError: they do not fit. Nothing has changed then.
+        """
+        if self.length + tokens > self.capacity:
+            raise CapacityError(
+                f"{self.length} tokens are in the KV cache and {tokens} more were given, but its capacity is "
+                f"{self.capacity}; shorten the prompt or load the bundle with a larger capacity."
+            )
+        if self.length - self.local_start + tokens > self.local_slots:
+            self._move_window(tokens)
+
+    def commit(self, rows: int) -> None:
+        """Makes the first `rows` rows of the last call valid."""
+        self.length += rows
+
+    def rollback(self, length: int) -> None:
+        """Forgets the rows at and above `length`.
+
+        Raises:
+            RollbackError: `length` is beyond what is committed, or so far back that a local cache has lost rows.
+        """
+        oldest = 0 if self.local_start == 0 else self.local_start + self.window
+        if not oldest <= length <= self.length:
+            raise RollbackError(f"cannot roll back from {self.length} to {length} rows; {oldest} is as far as it goes")
+        self.length = length
+
+    def reset(self) -> None:
+        """Starts a new sequence in the same buffers."""
+        self.length = self.local_start = 0
+
+    def view(self, spec: CacheSpec, name: str, head: int) -> NDArray[np.float32]:
+        """The committed rows that a drafter may see, of one kv head: [1, S, H], contiguous, no copy.
+
+        A local cache gives the newest `window` rows, a full one gives all.
+        """
+        first, last = 0, self.length
+        if spec.kind is CacheKind.LOCAL:
+            first = max(self.local_start, self.length - self.window) - self.local_start
+            last = self.length - self.local_start
+        return self.buffers[name][:, head, first:last]
+
+    def _move_window(self, tokens: int) -> None:
+        if self.window + tokens > self.local_slots:
+            raise CapacityError(f"a call of {tokens} tokens does not fit beside the window; the most is {PREFILL_CHUNK}")
+        start = self.length - self.window
+        first = start - self.local_start
+        for spec in self.specs:
+            if spec.kind is CacheKind.LOCAL:
+                for name in (spec.key, spec.value):
+                    buffer = self.buffers[name]
+                    buffer[:, :, : self.window] = buffer[:, :, first : first + self.window]
+        self.local_start = start
+
+
+def _aligned_zeros(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Zeros at an aligned address; the pages take memory only once they are written."""
+    count = int(np.prod(shape))
+    raw = np.zeros(count + ALIGNMENT_BYTES // 4, np.float32)
+    start = -raw.ctypes.data % ALIGNMENT_BYTES // 4
+    return raw[start : start + count].reshape(shape)

@@ -1,0 +1,73 @@
+"""What happened in a generation: counts and milliseconds only; every rate is derived when it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class Stats:
+    """Counters of one generation.
+
+    Attributes:
+        accepted_at, drafted_at: for draft position 1, 2, ..: how often it was accepted, how often proposed.
+    """
+
+    prompt_tokens: int = 0
+    emitted: int = 0
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    corrections: int = 0
+    bonuses: int = 0
+    accepted_at: list[int] = field(default_factory=list)
+    drafted_at: list[int] = field(default_factory=list)
+    prefill_ms: float = 0.0  # up to the first token
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+
+    def record_round(self, drafted: int, accepted: int) -> None:
+        """Counts one verify pass and the drafts that went into it."""
+        self.rounds += 1
+        self.drafted += drafted
+        self.accepted += accepted
+        if accepted < drafted:
+            self.corrections += 1
+        elif drafted:
+            self.bonuses += 1
+        while len(self.drafted_at) < drafted:
+            self.drafted_at.append(0)
+            self.accepted_at.append(0)
+        for position in range(drafted):
+            self.drafted_at[position] += 1
+            self.accepted_at[position] += position < accepted
+
+    @property
+    def decode_ms(self) -> float:
+        """Time in the loop, the caller's own work excluded."""
+        return self.draft_ms + self.verify_ms
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens per second after the first one."""
+        return 1000 * (self.emitted - 1) / self.decode_ms if self.decode_ms else 0.0
+
+    @property
+    def acceptance_by_position(self) -> list[float]:
+        """Share of drafts accepted at position 1, 2, ..; a draft after a rejected one counts as rejected."""
+        return [a / d for a, d in zip(self.accepted_at, self.drafted_at, strict=True)]
+
+    @property
+    def tokens_per_round(self) -> float:
+        """Mean tokens that one target pass yields: its own token and the accepted drafts."""
+        return 1 + self.accepted / self.rounds if self.rounds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """All counters and the derived rates."""
+        return asdict(self) | {
+            "decode_ms": self.decode_ms,
+            "tokens_per_s": self.tokens_per_s,
+            "tokens_per_round": self.tokens_per_round,
+            "acceptance_by_position": self.acceptance_by_position,
+        }

@@ -1,0 +1,56 @@
+"""The target on one sequence: prefill in chunks, verify, commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from paceline.backends.base import Graphs, Verified
+from paceline.errors import CapacityError
+from paceline.kv_cache import PREFILL_CHUNK, KVCache
+
+
+class Target:
+    """Drives the target's graph and the length of its cache; the only caller of `KVCache.commit`."""
+
+    def __init__(self, graphs: Graphs, cache: KVCache):
+        self.graphs, self.cache = graphs, cache
+
+    def prefill(self, tokens: Sequence[int], on_chunk: Callable[[int], None] | None = None) -> None:
+        """Writes and commits the KV rows of `tokens`, a chunk at a time.
+
+        Args:
+            on_chunk: called with the number of tokens of each finished chunk.
+
+        Raises:
+            CapacityError: they do not fit; raised before any graph runs.
+        """
+        self._require_fit(len(tokens))
+        for start in range(0, len(tokens), PREFILL_CHUNK):
+            chunk = np.asarray(tokens[start : start + PREFILL_CHUNK], np.int64)
+            self.cache.make_room(len(chunk))
+            self.graphs.prefill(chunk)
+            self.cache.commit(len(chunk))
+            if on_chunk:
+                on_chunk(len(chunk))
+
+    def verify(self, tokens: Sequence[int]) -> Verified:
+        """One pass over [pending, draft 1, ..]; its rows stay invisible until `commit`. One token is decode.
+
+        Raises:
+            CapacityError: they do not fit; raised before the graph runs.
+        """
+        self.cache.make_room(len(tokens))
+        return self.graphs.verify(np.asarray(tokens, np.int64))
+
+    def commit(self, rows: int) -> None:
+        """Keeps the first `rows` rows of the last pass; the rest is rolled back by never becoming visible."""
+        self.cache.commit(rows)
+
+    def _require_fit(self, tokens: int) -> None:
+        if self.cache.length + tokens > self.cache.capacity:
+            raise CapacityError(
+                f"a prompt of {self.cache.length + tokens} tokens does not fit in a KV cache of {self.cache.capacity}; "
+                "shorten it or ask for a larger capacity."
+            )

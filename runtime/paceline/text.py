@@ -1,0 +1,50 @@
+"""Tokens to text and back, with the checkpoint's own tokenizer."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from paceline.errors import InputError
+
+TOKENIZER_FILE = "tokenizer.json"
+BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """Reads a bundle's tokenizer. Raises InputError when it cannot be read."""
+    file = folder / TOKENIZER_FILE
+    try:
+        return Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises plain Exception
+        raise InputError(f"{file} cannot be read ({error}); export the bundle again.") from None
+
+
+class TextStream:
+    """Turns tokens into text as they come, without ever showing half a character.
+
+    A character outside the vocabulary is spelled in byte tokens, and a run of them is decoded as a whole (one wrong
+    byte spoils all of it), so a run is shown when the token behind it arrives.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.tokenizer = tokenizer
+        self.settled: list[int] = []  # the last token whose text is out: the next one may depend on it
+        self.waiting: list[int] = []
+
+    def push(self, token: int) -> str:
+        """The text that this token settles; empty inside a run of byte tokens."""
+        self.waiting.append(token)
+        return "" if BYTE_TOKEN.fullmatch(self.tokenizer.id_to_token(token) or "") else self.finish()
+
+    def finish(self) -> str:
+        """The text of all waiting tokens; at the end also of a character that was never completed."""
+        before, after = self._decode(self.settled), self._decode(self.settled + self.waiting)
+        self.settled, self.waiting = (self.settled + self.waiting)[-1:], []
+        return after[len(before) :]
+
+    def _decode(self, tokens: list[int]) -> str:
+        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return text
