@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 from transformers import Gemma4ForCausalLM, Gemma4TextConfig
 from transformers.models.gemma4_assistant import Gemma4AssistantConfig, Gemma4AssistantForCausalLM
 
@@ -90,9 +91,12 @@ def transformers_pair(
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for model in (target, assistant):
-            for parameter in model.parameters():
+            for name, parameter in model.named_parameters():
                 noise = torch.randn(parameter.shape, generator=generator)
-                parameter.copy_(1 + 0.2 * noise if parameter.ndim == 1 else noise * parameter.shape[-1] ** -0.5)
+                # Attention's scale is 1.0: with query and key norms of 1 its softmax would be so sharp that rounding
+                # errors grow tenfold a layer, and parity would measure that growth.
+                gain = parameter.shape[0] ** -0.25 if name.endswith(("q_norm.weight", "k_norm.weight")) else 1.0
+                parameter.copy_(gain * (1 + 0.2 * noise) if parameter.ndim == 1 else noise * parameter.shape[-1] ** -0.5)
             for name, buffer in model.named_buffers():
                 if name.endswith("layer_scalar"):
                     buffer.fill_(0.8 + 0.4 * float(torch.rand((), generator=generator)))
@@ -110,3 +114,31 @@ def write_checkpoint(folder: Path, fields: dict[str, Any], tensors: dict[str, to
     kept = {n: t.contiguous() for n, t in tensors.items() if n != "lm_head.weight"}
     save_file(kept, folder / "model.safetensors", {"format": "pt"})
     return folder
+
+
+def write_pair(folder: Path, seed: int = 0, clustered: bool = True, **changes: Any) -> tuple[Path, Path]:
+    """Writes a random target (with `changes` to its text config) and a drafter that fits; returns both directories."""
+    text = text_fields(**changes)
+    drafter = drafter_fields(text, clustered)
+    models_pair = transformers_pair(text, drafter, seed)
+    folders = (folder / "target", folder / "drafter")
+    for where, fields, model in zip(folders, (text, drafter), models_pair, strict=True):
+        write_checkpoint(where, fields, dict(model.state_dict()))
+    tokenizer().save(str(folders[0] / "tokenizer.json"))
+    return folders
+
+
+def tokenizer() -> Tokenizer:
+    """Of Gemma's kind, VOCABULARY entries: BPE with byte fallback, a visible space, pairs of letters as the only merges."""
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<|turn>", "<turn|>"]
+    characters = ["\n", "▁", *map(chr, range(ord("!"), 127))]
+    entries = special + [f"<0x{byte:02X}>" for byte in range(256)] + characters
+    merges = [(a, b) for a in "etaoinshrdluc" for b in "etaoinshrdluc"][: VOCABULARY - len(entries)]
+    entries += [a + b for a, b in merges]
+    vocabulary = {entry: index for index, entry in enumerate(entries)}
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    made.normalizer = normalizers.Replace(" ", "▁")
+    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    made.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", vocabulary["<bos>"])])
+    made.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
+    return made

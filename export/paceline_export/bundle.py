@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from glob import escape
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from paceline.bundle import MANIFEST, GraphFiles, Manifest, StoredFile, sha256
 from paceline.errors import InputError
 from paceline.text import TOKENIZER_FILE
 from paceline_export.checkpoint import Drafter, Target, open_pair, read_json
+from paceline_export.fields import Fields
 from paceline_export.lower import onnx
 
 Progress = Callable[[str, str, int], None]  # stage, tensor or file, bytes
@@ -35,6 +37,7 @@ def export(target_folder: Path, drafter_folder: Path, out: Path, progress: Progr
     target, drafter = open_pair(target_folder, drafter_folder)
     if not (target_folder / TOKENIZER_FILE).is_file():
         raise InputError(f"{target_folder / TOKENIZER_FILE} is missing; a bundle carries its target's tokenizer.")
+    stop_ids = _stop_ids(target)
     with _complete_or_nothing(out) as folder:
         signatures = onnx.write_pair(folder, target, drafter, lambda name, size: progress("graphs", name, size))
         for name in COPIED:
@@ -53,7 +56,7 @@ def export(target_folder: Path, drafter_folder: Path, out: Path, progress: Progr
             window=target.config.window,
             max_positions=target.config.max_positions,
             bos_id=target.config.bos_id,
-            stop_ids=_stop_ids(target),
+            stop_ids=stop_ids,
             draft_position_offset=0,
             caches=onnx.cache_specs(target.config),
             drafter_layers=tuple(spec.layer for spec in onnx.drafter_caches(target.config, drafter)),
@@ -79,8 +82,8 @@ def export_bytes(target_folder: Path, drafter_folder: Path) -> int:
 def _complete_or_nothing(out: Path) -> Iterator[Path]:
     """A temporary directory beside `out` that takes its name on success and is removed on any failure."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in out.parent.glob(f".{out.name}.partial-*"):
-        if not _alive(leftover.name.rpartition("-")[2]):  # an export that was killed
+    for leftover in out.parent.glob(f".{escape(out.name)}.partial-*"):
+        if _abandoned(leftover.name.rpartition("-")[2]):  # an export that was killed
             shutil.rmtree(leftover)
     folder = out.parent / f".{out.name}.partial-{os.getpid()}"
     folder.mkdir()
@@ -92,24 +95,24 @@ def _complete_or_nothing(out: Path) -> Iterator[Path]:
         raise
 
 
-def _alive(pid: str) -> bool:
+def _abandoned(pid: str) -> bool:
+    """Whether the export with this process id is gone. One with our own id was: a container gives the same ids again."""
+    if not pid.isdecimal():
+        return False
     try:
         os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
+    except ProcessLookupError:
         return True
-    return True
+    except PermissionError:
+        return False
+    return int(pid) == os.getpid()
 
 
 def _stop_ids(target: Target) -> tuple[int, ...]:
     """The union of what config.json and generation_config.json call an end."""
-    ids = list(target.config.eos_ids)
     file = target.folder / "generation_config.json"
-    if file.is_file():
-        more = read_json(file).get("eos_token_id") or []
-        ids += more if isinstance(more, list) else [more]
-    return tuple(sorted({int(x) for x in ids}))
+    more = Fields(read_json(file), str(file)).ids("eos_token_id") if file.is_file() else ()
+    return tuple(sorted({*target.config.eos_ids, *more}))
 
 
 def _count(shape: tuple[int, ...]) -> int:

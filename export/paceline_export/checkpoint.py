@@ -24,6 +24,7 @@ from paceline_export.weights import Shapes, Weight, Weights
 
 FLOATS = ("BF16", "F16", "F32")
 INTEGERS = ("I32", "I64")
+ORDERING = "masked_embedding.token_ordering"  # the one tensor that holds integers
 MULTIMODAL_PREFIX, TEXT_PREFIX = "model.language_model.", "model."
 NAMES_IN_MESSAGE = 6
 
@@ -113,7 +114,7 @@ def read_json(file: Path) -> Any:
 def _read_config(folder: Path, what: str) -> tuple[dict[str, Any], Path]:
     if not folder.is_dir():
         hint = "give the path of a directory with config.json and model.safetensors."
-        if re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder)):
+        if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", str(folder)):
             hint = f"to fetch it from the hub: hf download {folder} --local-dir {folder.name}"
         raise InputError(f"{what} {str(folder)!r} is not a local directory; {hint}")
     file = folder / "config.json"
@@ -129,14 +130,15 @@ def _shards(folder: Path) -> list[Path]:
         return [single]
     if not index.is_file():
         raise InputError(f"{folder} has neither model.safetensors nor {index.name}; download the weights, too.")
-    weight_map = read_json(index).get("weight_map")
+    raw = read_json(index)
+    weight_map = raw.get("weight_map") if isinstance(raw, dict) else None
     if not isinstance(weight_map, dict) or not all(isinstance(x, str) for x in weight_map.values()):
         raise InputError(f"{index}: weight_map is {type(weight_map).__name__}; a map from tensor to shard is needed.")
-    files = [folder / name for name in sorted(set(weight_map.values()))]
-    for file in files:
-        if file.parent != folder or not file.is_file():
-            raise InputError(f"{index} names the shard {file.name}, which is not in {folder}; download it, too.")
-    return files
+    names = sorted(set(weight_map.values()))
+    for name in names:
+        if Path(name).name != name or not (folder / name).is_file():
+            raise InputError(f"{index} names the shard {name!r}, which is not in {folder}; download it, too.")
+    return [folder / name for name in names]
 
 
 def _target_weights(folder: Path, config: TargetConfig) -> Weights:
@@ -166,13 +168,14 @@ def _weights(folder: Path, expected: Shapes, stored: dict[str, Stored]) -> Weigh
         ),
         _listed(
             "of a dtype that cannot be read",
-            [f"{n} {s.dtype}" for n, s in stored.items() if s.dtype not in (*FLOATS, *INTEGERS)],
+            [f"{n} {s.dtype}" for n, s in stored.items() if s.dtype not in (INTEGERS if n == ORDERING else FLOATS)],
         ),
     ]
     if any(problems):
         raise InputError(
             f"{folder}: tensors do not match config.json: {'; '.join(p for p in problems if p)}. "
-            f"Allowed dtypes are {', '.join((*FLOATS, *INTEGERS))}; is the checkpoint complete and of this configuration?"
+            f"Allowed dtypes are {', '.join(FLOATS)} ({ORDERING}: {', '.join(INTEGERS)}); "
+            "is the checkpoint complete and of this configuration?"
         )
     return {name: Weight(name, shape, stored[name].read) for name, shape in expected.items()}
 

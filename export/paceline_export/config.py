@@ -131,16 +131,17 @@ def target_config(raw: dict[str, Any], where: str) -> TargetConfig:
     multimodal = "text_config" in raw
     text = top.section("text_config") if multimodal else top
     top.allow("quantization_config", None)
+    top.allow("tie_word_embeddings", True)
     first_shared = text.whole("num_hidden_layers") - text.whole("num_kv_shared_layers", 0)
     layers = _layers(text, first_shared)
-    ends = [*_ids(top, "eos_token_id"), *_ids(text, "eos_token_id")]
+    ends = [*top.ids("eos_token_id"), *text.ids("eos_token_id")]
     softcap = text.optional_number("final_logit_softcapping")
     return TargetConfig(
         **_decoder(text, layers),
         per_layer_size=text.whole("hidden_size_per_layer_input", 0),
         softcap=softcap,
-        max_positions=text.whole("max_position_embeddings"),
-        bos_id=next(iter(_ids(text, "bos_token_id")), None),
+        max_positions=text.size("max_position_embeddings"),
+        bos_id=next(iter(text.ids("bos_token_id")), None),
         eos_ids=tuple(dict.fromkeys(ends)),
         multimodal=multimodal,
     )
@@ -160,20 +161,21 @@ def drafter_config(raw: dict[str, Any], where: str, target: TargetConfig) -> Dra
     top = Fields(raw, where)
     _require_architecture(top, DRAFTER_ARCHITECTURES, "a Gemma 4 drafter")
     top.allow("quantization_config", None)
+    top.allow("tie_word_embeddings", True)
     text = top.section("text_config")
     text.allow("final_logit_softcapping", None)
     text.allow("hidden_size_per_layer_input", 0, None)
     layers = _layers(text, first_shared=0, sources=target)
     head = None
     if top.boolean("use_ordered_embeddings", False):
-        head = ClusteredHead(top.whole("num_centroids"), top.whole("centroid_intermediate_top_k"))
-        if text.whole("vocab_size") % head.clusters:
-            raise top.refusal("num_centroids", head.clusters, f"a divisor of vocab_size {text.whole('vocab_size')}")
+        head = ClusteredHead(top.size("num_centroids"), top.whole("centroid_intermediate_top_k"))
+        if text.size("vocab_size") % head.clusters:
+            raise top.refusal("num_centroids", head.clusters, f"a divisor of vocab_size {text.size('vocab_size')}")
         if not 0 < head.top_k <= head.clusters:
             raise top.refusal("centroid_intermediate_top_k", head.top_k, f"1 to num_centroids ({head.clusters})")
     drafter = DrafterConfig(
         **_decoder(text, layers),
-        target_hidden_size=top.whole("backbone_hidden_size"),
+        target_hidden_size=top.size("backbone_hidden_size"),
         head=head,
     )
     _require_fit(drafter, target, where)
@@ -197,9 +199,9 @@ def _decoder(text: Fields, layers: tuple[Layer, ...]) -> dict[str, Any]:
     text.allow("tie_word_embeddings", True)
     ropes = {kind: _rope(text, kind, layers) for kind in AttentionKind if any(x.kind is kind for x in layers)}
     return {
-        "vocab_size": text.whole("vocab_size"),
-        "hidden_size": text.whole("hidden_size"),
-        "window": text.whole("sliding_window"),
+        "vocab_size": text.size("vocab_size"),
+        "hidden_size": text.size("hidden_size"),
+        "window": text.size("sliding_window"),
         "norm_epsilon": text.number("rms_norm_eps"),
         "layers": layers,
         "ropes": ropes,
@@ -216,11 +218,13 @@ def _layers(text: Fields, first_shared: int, sources: TargetConfig | None = None
         shared = text.whole("num_kv_shared_layers")
         raise text.refusal("num_kv_shared_layers", shared, f"0 to {count - 1}")
     overrides = text.layer_overrides(("head_dim", "num_key_value_heads"))
-    full_head_dim = text.whole("global_head_dim", text.whole("head_dim"))
+    if max(overrides, default=0) >= count:
+        raise text.refusal("per_layer_config", f"for layer {max(overrides)}", f"num_hidden_layers ({count}) layers")
+    full_head_dim = text.size("global_head_dim", text.size("head_dim"))
     double_wide = text.boolean("use_double_wide_mlp", False)
     layers: list[Layer] = []
     for index, kind in enumerate(kinds):
-        default = full_head_dim if kind is AttentionKind.FULL else text.whole("head_dim")
+        default = full_head_dim if kind is AttentionKind.FULL else text.size("head_dim")
         owns = index < first_shared
         own = next((x for x in reversed(layers) if x.kind is kind and x.owns_kv), None)
         source = sources.last_own(kind) if sources else own
@@ -230,10 +234,10 @@ def _layers(text: Fields, first_shared: int, sources: TargetConfig | None = None
             Layer(
                 index=index,
                 kind=kind,
-                heads=text.whole("num_attention_heads"),
-                kv_heads=overrides.get(index, {}).get("num_key_value_heads", text.whole("num_key_value_heads")),
+                heads=text.size("num_attention_heads"),
+                kv_heads=overrides.get(index, {}).get("num_key_value_heads", text.size("num_key_value_heads")),
                 head_dim=overrides.get(index, {}).get("head_dim", default),
-                intermediate=text.whole("intermediate_size") * (2 if double_wide and not owns else 1),
+                intermediate=text.size("intermediate_size") * (2 if double_wide and not owns else 1),
                 kv_source=index if owns or source is None else source.index,
                 owns_kv=owns,
             )
@@ -255,20 +259,13 @@ def _rope(text: Fields, kind: AttentionKind, layers: tuple[Layer, ...]) -> Rope:
     if len(head_dims) != 1:
         raise text.refusal("head_dim", sorted(head_dims), f"one size for all {kind.value} layers")
     rope = text.section("rope_parameters").section(kind.value)
-    rope.allow("rope_type", "default", "proportional")
-    proportional = rope.raw["rope_type"] == "proportional"
-    rotated = rope.number("partial_rotary_factor", 1.0) if proportional else 1.0
+    rotated = 1.0
+    if rope.choice("rope_type", "default", "proportional") == "proportional":
+        rope.allow("factor", None, 1.0)
+        rotated = rope.number("partial_rotary_factor", 1.0)
+        if not rotated <= 1:
+            raise rope.refusal("partial_rotary_factor", rotated, "a number above 0 and at most 1")
     return Rope(head_dims.pop(), rope.number("rope_theta"), rotated)
-
-
-def _ids(fields: Fields, name: str) -> tuple[int, ...]:
-    value = fields.raw.get(name)
-    if value is None:
-        return ()
-    values = value if isinstance(value, list) else [value]
-    if not all(isinstance(x, int) and not isinstance(x, bool) for x in values):
-        raise fields.refusal(name, value, "a token id or a list of token ids")
-    return tuple(values)
 
 
 def _require_fit(drafter: DrafterConfig, target: TargetConfig, where: str) -> None:

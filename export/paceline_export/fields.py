@@ -24,12 +24,16 @@ class Fields:
         """The object under `name`."""
         return Fields(self._get(name, _REQUIRED), self.where, f"{self.prefix}{name}.")
 
-    def whole(self, name: str, default: Any = _REQUIRED) -> int:
-        """A count or size: a whole number, not negative. None counts as absent."""
+    def whole(self, name: str, default: Any = _REQUIRED, least: int = 0) -> int:
+        """A count: a whole number, not negative. None counts as absent."""
         value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise self.refusal(name, value, "a whole number, 0 or more")
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.refusal(name, value, f"a whole number, {least} or more")
         return value
+
+    def size(self, name: str, default: Any = _REQUIRED) -> int:
+        """A size: a whole number above zero. None counts as absent."""
+        return self.whole(name, default, least=1)
 
     def number(self, name: str, default: Any = _REQUIRED) -> float:
         """A number above zero."""
@@ -56,6 +60,21 @@ class Fields:
             raise self.refusal(name, value, "a list of strings")
         return value
 
+    def choice(self, name: str, *allowed: str) -> str:
+        """One of these strings."""
+        value = self._get(name, _REQUIRED)
+        if value not in allowed:
+            raise self.refusal(name, value, " or ".join(allowed))
+        return str(value)
+
+    def ids(self, name: str) -> tuple[int, ...]:
+        """A token id or a list of them; empty when the field is null or absent."""
+        value = self.raw.get(name)
+        values = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(isinstance(x, int) and not isinstance(x, bool) for x in values):
+            raise self.refusal(name, value, "a token id or a list of token ids")
+        return tuple(values)
+
     def allow(self, name: str, *allowed: object) -> None:
         """Refuses any value but these; a field that is absent passes."""
         if name in self.raw and self.raw[name] not in allowed:
@@ -73,9 +92,9 @@ class Fields:
         for key in Fields(raw, self.where, f"{self.prefix}per_layer_config.").raw:
             section = self.section("per_layer_config").section(key)
             unknown = set(section.raw) - set(names)
-            if unknown or not key.isdigit():
+            if unknown or not key.isdecimal():
                 raise self.refusal("per_layer_config", f"{key}: {sorted(section.raw)}", f"per layer {', '.join(names)}")
-            overrides[int(key)] = {name: section.whole(name) for name in section.raw}
+            overrides[int(key)] = {name: section.size(name) for name in section.raw}
         return overrides
 
     def refusal(self, name: str, found: object, allowed: str) -> InputError:

@@ -1,6 +1,6 @@
 """Honest numbers of a trained pair: on the rounded weights that are published, on text that neither has seen.
 
-python models/recipe/measure.py --work /tmp/pair
+Run alone: `python models/recipe/measure.py --work /tmp/pair` prints what measurements.json holds.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def measure(folder: Path, counts: Counts = Counts()) -> dict[str, Any]:
     return {
         "counts": dataclasses.asdict(counts) | {"drafts": DRAFTS},
         "target": {
-            "nats_per_token": nats,
-            "bytes_per_token": bytes_per_token,
-            "bits_per_byte": nats / math.log(2) / bytes_per_token,
-            "top1": top1,
+            "nats_per_token": round(nats, 4),
+            "bytes_per_token": round(bytes_per_token, 4),
+            "bits_per_byte": round(nats / math.log(2) / bytes_per_token, 4),
+            "top1": round(top1, 4),
         },
         "teacher_forced_agreement": dataclasses.asdict(agreement(both.drafter, both.target, folder, counts.windows)),
         "first_round": first_round(both, folder, counts),
@@ -85,9 +85,9 @@ def first_round(both: Pair, folder: Path, counts: Counts) -> dict[str, Any]:
     clustered, dense = reached.tolist()
     return {
         "rounds": len(prefixes),
-        "mean_accepted": sum(clustered[1:]) / len(prefixes),
-        "mean_accepted_dense": sum(dense[1:]) / len(prefixes),
-        "conditional_acceptance": [after / max(before, 1) for before, after in pairwise(clustered)],
+        "mean_accepted": round(sum(clustered[1:]) / len(prefixes), 4),
+        "mean_accepted_dense": round(sum(dense[1:]) / len(prefixes), 4),
+        "conditional_acceptance": [round(after / max(before, 1), 4) for before, after in pairwise(clustered)],
     }
 
 
@@ -106,10 +106,10 @@ def long_texts(both: Pair, folder: Path, counts: Counts, temperature: float) -> 
     with_lookup = replay(written, [lookup] * len(written), DRAFTS)
     return {
         "rounds": sum(with_drafter.histogram),
-        "mean_accepted": with_drafter.mean_accepted,
+        "mean_accepted": round(with_drafter.mean_accepted, 4),
         "histogram": with_drafter.histogram,
-        "distinct_4grams": distinct_4grams(written),
-        "prompt_lookup": {"mean_accepted": with_lookup.mean_accepted, "histogram": with_lookup.histogram},
+        "distinct_4grams": round(distinct_4grams(written), 4),
+        "prompt_lookup": {"mean_accepted": round(with_lookup.mean_accepted, 4), "histogram": with_lookup.histogram},
     }
 
 

@@ -122,13 +122,13 @@ class Manifest:
                 },
                 files={_plain(name): StoredFile(int(f["bytes"]), str(f["sha256"])) for name, f in raw["files"].items()},
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise InputError(f"{where} is not a valid manifest ({error!r}); export the bundle again.") from None
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """An opened bundle: its directory and manifest. Every file is there and has its size."""
+    """A bundle's directory and manifest. Once opened, every file is there and has its size."""
 
     folder: Path
     manifest: Manifest
@@ -142,6 +142,21 @@ class Bundle:
         Raises:
             InputError: no bundle, a file is missing, truncated or altered.
         """
+        bundle = cls.read(folder)
+        bundle.check_sizes()
+        seen = _seen_marker(bundle)
+        if not seen.exists():
+            bundle.check_hashes()
+            _leave(seen)
+        return bundle
+
+    @classmethod
+    def read(cls, folder: Path) -> Bundle:
+        """Reads the manifest alone.
+
+        Raises:
+            InputError: no bundle, or its manifest cannot be read.
+        """
         file = folder / MANIFEST
         if not file.is_file():
             raise InputError(f"{folder} is not a bundle: it has no {MANIFEST}; make one with paceline export.")
@@ -149,9 +164,16 @@ class Bundle:
             text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{file} cannot be read ({error}); export the bundle again.") from None
-        bundle = cls(folder, Manifest.from_json(text, str(file)))
-        for name, stored in bundle.manifest.files.items():
-            path = folder / name
+        return cls(folder, Manifest.from_json(text, str(file)))
+
+    def check_sizes(self) -> None:
+        """Compares every file's size with the manifest.
+
+        Raises:
+            InputError: a file is missing or truncated.
+        """
+        for name, stored in self.manifest.files.items():
+            path = self.folder / name
             if not path.is_file():
                 raise InputError(f"{path} is missing; export the bundle again.")
             if path.stat().st_size != stored.size:
@@ -159,11 +181,6 @@ class Bundle:
                     f"{path} has {path.stat().st_size} bytes, the manifest says {stored.size}; "
                     "the file is truncated or altered; copy or export the bundle again."
                 )
-        seen = _seen_marker(bundle)
-        if not seen.exists():
-            bundle.check_hashes()
-            _leave(seen)
-        return bundle
 
     def check_hashes(self, progress: Progress | None = None) -> None:
         """Hashes every file and compares with the manifest.

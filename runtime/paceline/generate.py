@@ -55,6 +55,7 @@ def generate(
     Raises:
         CapacityError: the prompt does not fit; raised before any graph runs.
     """
+    target.cache.require_room(len(prompt))
     stats.prompt_tokens = len(prompt)
     room = target.cache.capacity - target.cache.length - len(prompt) + 1
     budget = room if max_new_tokens is None else min(max_new_tokens, room)

@@ -40,19 +40,27 @@ class KVCache:
             for name in (spec.key, spec.value):
                 self.buffers[name] = _aligned_zeros((1, spec.kv_heads, slots, spec.head_dim))
 
+    def require_room(self, tokens: int) -> None:
+        """Refuses `tokens` more rows than the capacity allows; changes nothing.
+
+        Raises:
+            CapacityError: with the numbers.
+        """
+        if self.length + tokens > self.capacity:
+            raise CapacityError(
+                f"{self.length + tokens} tokens do not fit in a KV cache of capacity {self.capacity}; "
+                "shorten the prompt or load the bundle with a larger capacity."
+            )
+
     def make_room(self, tokens: int) -> None:
-        """Prepares for a call that writes rows length .. length + tokens - 1.
+        """Prepares for a call that writes rows length .. length + tokens - 1, at most PREFILL_CHUNK of them.
 
         Raises:
             CapacityError: they do not fit. Nothing has changed then.
         """
-        if self.length + tokens > self.capacity:
-            raise CapacityError(
-                f"{self.length} tokens are in the KV cache and {tokens} more were given, but its capacity is "
-                f"{self.capacity}; shorten the prompt or load the bundle with a larger capacity."
-            )
+        self.require_room(tokens)
         if self.length - self.local_start + tokens > self.local_slots:
-            self._move_window(tokens)
+            self._move_window()
 
     def commit(self, rows: int) -> None:
         """Makes the first `rows` rows of the last call valid."""
@@ -84,9 +92,7 @@ class KVCache:
             last = self.length - self.local_start
         return self.buffers[name][:, head, first:last]
 
-    def _move_window(self, tokens: int) -> None:
-        if self.window + tokens > self.local_slots:
-            raise CapacityError(f"a call of {tokens} tokens does not fit beside the window; the most is {PREFILL_CHUNK}")
+    def _move_window(self) -> None:
         start = self.length - self.window
         first = start - self.local_start
         for spec in self.specs:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from paceline.backends.base import Graphs, Verified
-from paceline.errors import CapacityError
 from paceline.kv_cache import PREFILL_CHUNK, KVCache
 
 
@@ -26,7 +25,7 @@ class Target:
         Raises:
             CapacityError: they do not fit; raised before any graph runs.
         """
-        self._require_fit(len(tokens))
+        self.cache.require_room(len(tokens))
         for start in range(0, len(tokens), PREFILL_CHUNK):
             chunk = np.asarray(tokens[start : start + PREFILL_CHUNK], np.int64)
             self.cache.make_room(len(chunk))
@@ -47,10 +46,3 @@ class Target:
     def commit(self, rows: int) -> None:
         """Keeps the first `rows` rows of the last pass; the rest is rolled back by never becoming visible."""
         self.cache.commit(rows)
-
-    def _require_fit(self, tokens: int) -> None:
-        if self.cache.length + tokens > self.cache.capacity:
-            raise CapacityError(
-                f"a prompt of {self.cache.length + tokens} tokens does not fit in a KV cache of {self.cache.capacity}; "
-                "shorten it or ask for a larger capacity."
-            )

@@ -31,13 +31,16 @@ class TextStream:
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
+        self.special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
         self.settled: list[int] = []  # the last token whose text is out: the next one may depend on it
         self.waiting: list[int] = []
 
     def push(self, token: int) -> str:
         """The text that this token settles; empty inside a run of byte tokens."""
         self.waiting.append(token)
-        return "" if BYTE_TOKEN.fullmatch(self.tokenizer.id_to_token(token) or "") else self.finish()
+        if token in self.special or BYTE_TOKEN.fullmatch(self.tokenizer.id_to_token(token) or ""):
+            return ""  # special tokens are skipped, and so do not end a run
+        return self.finish()
 
     def finish(self) -> str:
         """The text of all waiting tokens; at the end also of a character that was never completed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -25,7 +26,9 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> ExitCode:
-    bundle = Bundle.open(options.bundle)
+    bundle = Bundle.read(options.bundle)
+    if not options.check:
+        bundle.check_sizes()
     console = Console()
     if options.json:
         print(json.dumps(json.loads(bundle.manifest.to_json())))
@@ -37,9 +40,10 @@ def run(options: Namespace) -> ExitCode:
                 console.print(_signature_table(f"{name} ({backend})", signature))
     if options.check:
         try:
+            bundle.check_sizes()
             bundle.check_hashes()
         except InputError as error:
-            Console(stderr=True).print(f"paceline: {error}", highlight=False)
+            print(f"paceline: {error}", file=sys.stderr)
             return ExitCode.CHECK_FAILED
         if not options.json:
             console.print("every file has the hash that the manifest states")

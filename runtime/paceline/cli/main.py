@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points, version
@@ -26,7 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return ExitCode.FAILED
     except (PacelineError, OSError, MemoryError) as error:
-        return _say(f"paceline: failed: {error or type(error).__name__}", ExitCode.FAILED)
+        return _say(f"paceline: failed: {str(error) or type(error).__name__}", ExitCode.FAILED)
+    except Exception:  # a bug of ours: its trace is what a report needs, and the exit code must not be CHECK_FAILED's
+        traceback.print_exc()
+        return ExitCode.FAILED
 
 
 def _dispatch(given: list[str]) -> int:

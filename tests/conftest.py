@@ -1,0 +1,38 @@
+"""What several test files share: a tiny random pair on disk, and its bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("paceline", deadline=None)  # a busy machine is not a bug
+settings.load_profile("paceline")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither read nor write the user's cache directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Checkpoint directories of a tiny target and its drafter; not to be changed."""
+    import tiny
+
+    return tiny.write_pair(tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny pair's bundle; not to be changed."""
+    from paceline_export.bundle import export
+
+    out = tmp_path_factory.mktemp("bundles") / "tiny"
+    export(*tiny_pair, out, lambda *_: None)
+    return out

@@ -1,0 +1,81 @@
+"""The rule of dependence: the runtime knows no exporter, and neither needs torch to do its work."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUNTIME, EXPORT = ROOT / "runtime" / "paceline", ROOT / "export" / "paceline_export"
+# What the export package may ask of the runtime: what a bundle is, and how to speak to the user.
+SHARED = {"paceline.bundle", "paceline.signatures", "paceline.errors", "paceline.backends.names"}
+SHARED_NAMES = {("paceline.text", "TOKENIZER_FILE"), ("paceline", "signatures")}
+API = {"paceline", "paceline.model"}
+TORCH_LOWERING = EXPORT / "lower" / "torch.py"
+
+LOADED = """
+import sys
+import {module}
+print(*sorted({{name.partition(".")[0] for name in sys.modules}}))
+"""
+
+
+def sources(folder: Path) -> list[Path]:
+    files = sorted(folder.rglob("*.py"))
+    assert files
+    return files
+
+
+def imports(file: Path) -> set[tuple[str, str]]:
+    """(module, name) of every import anywhere in the file; the name is empty for `import module`."""
+    found: set[tuple[str, str]] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {(alias.name, "") for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            found |= {(str(node.module), alias.name) for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("paceline", {"torch", "onnx", "onnx_ir", "safetensors", "transformers", "ml_dtypes", "paceline_export"}),
+        ("paceline.cli.main", {"torch", "onnx", "onnx_ir", "safetensors", "transformers", "ml_dtypes", "paceline_export"}),
+        ("paceline_export.bundle", {"torch", "transformers"}),
+        ("paceline_export.cli.demo", {"torch", "transformers"}),
+    ],
+)
+def test_importing_loads_nothing_that_the_work_does_not_need(module: str, absent: set[str]) -> None:
+    command = [sys.executable, "-c", LOADED.format(module=module)]
+    loaded = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+    assert module.partition(".")[0] in loaded
+    assert not loaded & absent
+
+
+@pytest.mark.parametrize("file", sources(RUNTIME), ids=lambda file: str(file.relative_to(ROOT)))
+def test_the_runtime_imports_no_exporter_and_no_framework(file: Path) -> None:
+    roots = {module.partition(".")[0] for module, _ in imports(file)}
+    assert not roots & {"paceline_export", "torch", "transformers", "onnx", "onnx_ir", "safetensors"}
+
+
+@pytest.mark.parametrize("file", sources(EXPORT), ids=lambda file: str(file.relative_to(ROOT)))
+def test_the_exporter_asks_of_the_runtime_only_what_a_bundle_is(file: Path) -> None:
+    """Its subcommands may also use the command line that they are part of, and the demo runs what it exported."""
+    of_runtime = {pair for pair in imports(file) if pair[0].partition(".")[0] == "paceline"}
+    others = {pair for pair in of_runtime - SHARED_NAMES if pair[0] not in SHARED}
+    if file.parent == EXPORT / "cli":
+        others = {pair for pair in others if not pair[0].startswith("paceline.cli.") and pair[0] not in API}
+    assert not others
+
+
+@pytest.mark.parametrize("file", sources(EXPORT), ids=lambda file: str(file.relative_to(ROOT)))
+def test_torch_is_the_torch_lowerings_own_business(file: Path) -> None:
+    roots = {module.partition(".")[0] for module, _ in imports(file)}
+    assert ("torch" in roots) == (file == TORCH_LOWERING)
+    assert "paceline_export.lower.torch" not in {module for module, _ in imports(file)} or file == TORCH_LOWERING

@@ -1,0 +1,325 @@
+"""The command: what it prints where, and the exit code for each way that things can go."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from argparse import ArgumentParser
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.bundle import MANIFEST, Bundle, sha256
+from paceline.cli import main as cli
+from paceline.cli.command import Command, ExitCode
+from paceline.cli.main import main
+from paceline.errors import PacelineError
+
+PROMPT = "the little train"
+# What the installed `paceline` script does.
+SCRIPT = """
+import sys
+from importlib.metadata import entry_points
+(script,) = entry_points(group="console_scripts", name="paceline")
+sys.exit(script.load()())
+"""
+BLOCKED = """
+import sys
+sys.modules["onnx_ir"] = None  # as if it were not installed
+sys.argv[0] = "paceline"
+"""
+
+
+def script(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs the installed command in a process of its own."""
+    command = [sys.executable, "-c", before + SCRIPT, *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ | {"COLUMNS": "100"})
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Runs the command, which must refuse with exit code 2 and one line; returns that line."""
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("paceline: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def generated(capsys: pytest.CaptureFixture[str], bundle: Path, *options: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["run", str(bundle), "-p", PROMPT, "--max-new-tokens", "24", "--json", *options]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return json.loads(captured.out)
+
+
+@pytest.fixture
+def copy(tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A bundle that was never opened before, to be damaged."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return shutil.copytree(tiny_bundle, tmp_path / "bundle")
+
+
+def alter(file: Path) -> None:
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    file.write_bytes(raw)
+
+
+def test_help_lists_every_command_with_its_summary() -> None:
+    done = script("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    for name, summary in (("demo", "Export the small pair"), ("export", "Export"), ("inspect", "Show"), ("run", "Continue")):
+        assert re.search(rf"^  {name} +{summary}", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["demo", "export", "inspect", "run"])
+def test_every_command_has_help_with_examples_to_copy(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each example is one that the command's own parser takes."""
+    with pytest.raises(SystemExit) as left:
+        main([name, "--help"])
+    assert left.value.code == 0
+    examples = re.findall(rf"^  paceline {name}\b.*$", capsys.readouterr().out, re.MULTILINE)
+    assert examples
+    (point,) = entry_points(group=cli.GROUP, name=name)
+    parser = ArgumentParser()
+    point.load().configure(parser)
+    for example in examples:
+        parser.parse_args(shlex.split(example.partition(" > ")[0])[2:])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["run"],
+        ["run", "bundle"],
+        ["run", "bundle", "-p", "x", "--draft", "9"],
+        ["run", "bundle", "-p", "x", "--draft", "0"],
+        ["run", "bundle", "-p", "x", "--draft", "-1"],
+        ["run", "bundle", "-p", "x", "--draft", "some"],
+        ["run", "bundle", "-p", "x", "--max-new-tokens", "many"],
+        ["export", "target", "-o", "out"],
+        ["export", "target", "--drafter", "drafter", "-o", "out", "--format", "gguf"],
+    ],
+)
+def test_a_wrong_command_line_is_refused_with_its_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: paceline")
+
+
+def test_a_draft_length_out_of_range_is_told_the_range(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "bundle", "-p", "x", "--draft", "9"])
+    assert "'9' is neither off nor a number from 1 to 7" in capsys.readouterr().err
+
+
+def test_drafting_does_not_change_the_text(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = generated(capsys, tiny_bundle, "--draft", "off")
+    assert plain["stats"]["drafted"] == 0
+    for length in ("1", "3", "7"):
+        drafted = generated(capsys, tiny_bundle, "--draft", length)
+        assert drafted["stats"]["drafted"] > 0
+        assert drafted["draft_length"] == int(length)
+        assert (drafted["text"], drafted["tokens"]) == (plain["text"], plain["tokens"])
+
+
+def test_the_report_describes_the_run(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = generated(capsys, tiny_bundle)
+    assert set(report) == {"text", "tokens", "finish_reason", "backend", "draft_length", "stats"}
+    assert (report["backend"], report["draft_length"]) == ("onnxruntime", 3)
+    assert len(report["tokens"]) == report["stats"]["emitted"] <= 24
+    assert report["finish_reason"] == ("length" if len(report["tokens"]) == 24 else "stop")
+
+
+def test_the_stream_is_the_text_of_the_report(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = generated(capsys, tiny_bundle)
+    assert main(["run", str(tiny_bundle), "-p", PROMPT, "--max-new-tokens", "24"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{report['text']}\n"
+    assert captured.err == ""
+
+
+def test_statistics_go_to_stderr_and_leave_the_text_alone(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = generated(capsys, tiny_bundle)
+    assert main(["run", str(tiny_bundle), "-p", PROMPT, "--max-new-tokens", "24", "--stats"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{report['text']}\n"
+    stats = report["stats"]
+    assert f"{stats['accepted']} of {stats['drafted']} accepted" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--max-new-tokens", "0"], "max_new_tokens is 0; give 1 or more"),
+        (["--threads", "0"], "threads is 0; give 1 or more"),
+        (["--capacity", "0"], "capacity is 0; this model allows 1 to 4096"),
+        (["--capacity", "4097"], "capacity is 4097; this model allows 1 to 4096"),
+        (["--capacity", "5"], "capacity"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_the_range(
+    options: list[str], words: str, tiny_bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in refused(["run", str(tiny_bundle), "-p", PROMPT, *options], capsys)
+
+
+@pytest.mark.parametrize("command", [["run", "-p", "x"], ["inspect"], ["inspect", "--check"]])
+def test_a_missing_bundle_is_refused_in_one_line(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"{tmp_path / 'none'} is not a bundle" in refused([command[0], str(tmp_path / "none"), *command[1:]], capsys)
+
+
+def test_an_altered_bundle_is_refused_by_run(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alter(copy / "target.onnx.data")
+    assert "the file was altered" in refused(["run", str(copy), "-p", "x"], capsys)
+
+
+def test_a_graph_that_cannot_be_loaded_is_refused_in_one_line(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whole by its hash, and still nothing that onnxruntime can run."""
+    (copy / "drafter.onnx").write_bytes(b"no graph")
+    raw = json.loads((copy / MANIFEST).read_text())
+    raw["files"]["drafter.onnx"] = {"bytes": 8, "sha256": sha256(copy / "drafter.onnx")}
+    (copy / MANIFEST).write_text(json.dumps(raw))
+    assert "drafter.onnx: onnxruntime" in refused(["run", str(copy), "-p", "x"], capsys)
+
+
+def test_inspect_alone_looks_at_sizes_but_hashes_nothing(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alter(copy / "target.onnx.data")
+    assert main(["inspect", str(copy)]) == 0
+    capsys.readouterr()
+    os.truncate(copy / "target.onnx.data", 100)
+    assert "has 100 bytes" in refused(["inspect", str(copy)], capsys)
+
+
+def test_inspect_shows_files_and_signatures(
+    tiny_bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["inspect", str(tiny_bundle)]) == 0
+    shown = capsys.readouterr().out
+    manifest = Bundle.read(tiny_bundle).manifest
+    for name, stored in manifest.files.items():
+        assert re.search(rf"{re.escape(name)} .*{stored.size:,} .*{stored.sha256[:16]}", shown)
+    for signature in manifest.graphs["onnxruntime"].signatures.values():
+        for ports in signature.values():
+            for name, (dtype, shape) in ports.items():
+                assert re.search(rf" {re.escape(name)} .*{dtype} .*{re.escape(str(shape))}", shown)
+    assert "drafter reads layers" in shown
+
+
+def test_inspect_as_json_is_the_manifest(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(tiny_bundle), "--json", "--check"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((tiny_bundle / MANIFEST).read_text())
+
+
+def test_check_passes_on_a_whole_bundle(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(tiny_bundle), "--check"]) == 0
+    assert "every file has the hash that the manifest states" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("opened_before", [True, False])
+@pytest.mark.parametrize("damage", ["altered", "truncated", "missing"])
+def test_check_fails_on_a_damaged_bundle(
+    damage: str, opened_before: bool, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1: the question was whether the bundle is whole, and the answer is no."""
+    if opened_before:
+        Bundle.open(copy)
+    file = copy / "drafter.onnx.data"
+    if damage == "altered":
+        alter(file)
+    elif damage == "truncated":
+        os.truncate(file, file.stat().st_size - 1)
+    else:
+        file.unlink()
+    assert main(["inspect", str(copy), "--check"]) == 1
+    complaint = capsys.readouterr().err
+    assert re.match(rf"paceline: {re.escape(str(file))} (has|is) ", complaint)
+    assert complaint.count("\n") == 1
+
+
+def test_export_says_what_to_run_next(tiny_pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, drafter = map(str, tiny_pair)
+    assert main(["export", target, "--drafter", drafter, "-o", str(tmp_path / "out")]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert f"next: paceline run {tmp_path / 'out'} -p" in captured.out
+    assert main(["run", str(tmp_path / "out"), "-p", "x", "--max-new-tokens", "1"]) == 0
+
+
+def test_export_to_an_existing_directory_is_refused(
+    tiny_pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, drafter = map(str, tiny_pair)
+    assert "exists already" in refused(["export", target, "--drafter", drafter, "-o", str(tmp_path)], capsys)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_looks_like_a_hub_id_is_refused_with_the_command_that_downloads_it(
+    tiny_pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["export", str(tiny_pair[0]), "--drafter", "google/gemma-4-E2B-it-assistant", "-o", str(tmp_path / "out")]
+    assert "hf download google/gemma-4-E2B-it-assistant --local-dir" in refused(arguments, capsys)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_command_whose_extra_is_not_installed_says_how_to_install_it() -> None:
+    """The other commands still work, and help still lists all."""
+    done = script("export", "a", "--drafter", "b", "-o", "c", before=BLOCKED)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        "paceline: paceline export needs the package onnx_ir; install it with: pip install 'paceline[export]'\n"
+    )
+    listed = script("--help", before=BLOCKED)
+    assert listed.returncode == 0
+    assert "pip install 'paceline[export]'" in listed.stdout
+    assert "Continue a prompt" in listed.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PacelineError("the graphs disagree."), "paceline: failed: the graphs disagree."),
+        (OSError(28, "No space left on device"), "paceline: failed: [Errno 28] No space left on device"),
+        (MemoryError(), "paceline: failed: MemoryError"),
+        (KeyboardInterrupt(), "paceline: interrupted"),
+        (RuntimeError("a bug"), "RuntimeError: a bug"),
+    ],
+)
+def test_a_failure_of_any_kind_has_exit_code_3(
+    error: BaseException, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never 1, which says that a check was made and failed."""
+
+    def fail(*_: object) -> ExitCode:
+        raise error
+
+    monkeypatch.setattr(cli, "_load", lambda *_: Command("fails", "", configure=lambda *_: None, run=fail))
+    assert main(["run"]) == 3
+    assert words in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_ends_the_run_quietly(tiny_bundle: Path) -> None:
+    """As in `paceline run .. | head`."""
+    command = [sys.executable, "-c", SCRIPT, "run", str(tiny_bundle), "-p", PROMPT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 3
