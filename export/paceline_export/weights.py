@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
+
+from paceline.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -26,3 +29,18 @@ class Weight:
 
 Weights = Mapping[str, Weight]
 Shapes = dict[str, tuple[int, ...]]
+
+
+def read_permutation(weight: Weight) -> NDArray[np.int64]:
+    """Reads a tensor that must hold every index below its length once.
+
+    Raises:
+        InputError: it does not; as indices its values would point outside a table, or at the wrong rows.
+    """
+    values: NDArray[np.int64] = weight.read()
+    if not np.array_equal(np.sort(values), np.arange(len(values))):
+        raise InputError(
+            f"{weight.name} holds values from {values.min()} to {values.max()}, which are not 0 to {len(values) - 1} "
+            "in some order; download the checkpoint again."
+        )
+    return values

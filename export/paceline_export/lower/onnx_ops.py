@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import onnx_ir as ir
 from paceline_export.config import ClusteredHead, Rope
 from paceline_export.lower.external_data import ExternalData
 from paceline_export.model.ops import DraftChoice
-from paceline_export.weights import Weight
+from paceline_export.weights import Weight, read_permutation
 
 CONTRIB = "com.microsoft"
 OPSETS = {"": 24, CONTRIB: 1}
@@ -29,7 +30,7 @@ class GraphState:
 
     data: ExternalData
     initializers: dict[str, ir.Value] = field(default_factory=dict)
-    nodes: int = 0
+    node_count: int = 0
 
     def initializer(self, tensor: ir.TensorProtocol) -> ir.Value:
         """The graph value of a tensor; the same name is added once."""
@@ -55,8 +56,8 @@ class OnnxOps:
 
     def nodes(self, kind: str, *inputs: ir.Value, domain: str = "", outputs: int, **attributes: Any) -> Sequence[ir.Value]:
         """Adds a node with several outputs and returns them."""
-        self.state.nodes += 1
-        name = f"{kind}_{self.state.nodes}"
+        self.state.node_count += 1
+        name = f"{kind}_{self.state.node_count}"
         made = self.tape.op_multi_out(kind, list(inputs), attributes, num_outputs=outputs, domain=domain, name=name)
         for index, value in enumerate(made):
             value.name = f"{name}.{index}"
@@ -65,7 +66,7 @@ class OnnxOps:
     def constant(self, values: Any, dtype: Any = np.int64) -> ir.Value:
         """A small constant, kept in the graph file and shared where it repeats."""
         array = np.asarray(values, dtype)
-        name = f"constant.{array.dtype}.{list(array.shape)}.{array.tobytes().hex()}"
+        name = f"constant.{array.dtype}.{list(array.shape)}.{sha256(array.tobytes()).hexdigest()[:16]}"
         return self.state.initializer(ir.tensor(array, name=name))
 
     def weight(self, weight: Weight) -> ir.Value:
@@ -152,9 +153,9 @@ class OnnxOps:
         # A cluster's rows lie together, in the order of token_ordering, so that one copy fetches all of them.
         by_cluster = self.stored(
             f"{table.name}.by_cluster",
-            lambda: table.read()[ordering.read()].reshape(head.clusters, members, width),
+            lambda: table.read()[read_permutation(ordering)].reshape(head.clusters, members, width),
         )
-        tokens = self.stored(ordering.name, lambda: ordering.read().reshape(head.clusters, members))
+        tokens = self.stored(ordering.name, lambda: read_permutation(ordering).reshape(head.clusters, members))
         scores = self.linear(x, centroids)
         _, top = self.nodes("TopK", scores, self.constant([head.top_k]), outputs=2, axis=-1)
         best = self.reshape(top, -1)
