@@ -100,7 +100,7 @@ class Manifest:
                     "export the bundle again, or install the paceline that made it."
                 )
             model = raw["model"]
-            return cls(
+            manifest = cls(
                 made_by=raw["made_by"],
                 recipe=raw["recipe"],
                 vocab_size=int(model["vocab_size"]),
@@ -122,6 +122,10 @@ class Manifest:
                 },
                 files={_plain(name): StoredFile(int(f["bytes"]), str(f["sha256"])) for name, f in raw["files"].items()},
             )
+            unlisted = {name for g in manifest.graphs.values() for name in (g.target, g.drafter)} - set(manifest.files)
+            if unlisted:
+                raise ValueError(f"graphs {sorted(unlisted)} are not among its files")
+            return manifest
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise InputError(f"{where} is not a valid manifest ({error!r}); export the bundle again.") from None
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import onnx
 import pytest
 import tiny
+from safetensors.numpy import load_file, save_file
 
 from paceline.bundle import MANIFEST, Bundle
 from paceline.errors import InputError
@@ -203,3 +204,17 @@ def test_every_weight_is_written_once(tiny_bundle: Path) -> None:
     written = external(tiny_bundle / "target.onnx")
     assert sum(length for _, _, length in written.values()) == sum(4 * prod(shape) for shape in shapes.values())
     assert set(written) == set(shapes)
+
+
+def test_a_token_ordering_that_is_no_permutation_is_refused_and_nothing_is_written(
+    tiny_pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Its values are indices into the head's table."""
+    drafter = shutil.copytree(tiny_pair[1], tmp_path / "drafter")
+    tensors = load_file(drafter / "model.safetensors")
+    ordering = tensors["masked_embedding.token_ordering"]
+    ordering[0] = ordering[1]
+    save_file(tensors, drafter / "model.safetensors")
+    with pytest.raises(InputError, match=r"masked_embedding\.token_ordering holds values from .* not 0 to 511"):
+        export(tiny_pair[0], drafter, tmp_path / "out", quiet)
+    assert [path.name for path in tmp_path.iterdir()] == ["drafter"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,12 @@ def test_the_literal_manifest_means_what_it_always_meant() -> None:
     assert LITERAL.to_json() == text
 
 
+def with_its_graphs(manifest: Manifest) -> Manifest:
+    """Lists the graphs among the files, as every bundle does."""
+    graphs = {name: StoredFile(1, "") for g in manifest.graphs.values() for name in (g.target, g.drafter)}
+    return replace(manifest, files=graphs | manifest.files)
+
+
 names = st.text("ab._- é", min_size=1, max_size=6).filter(lambda name: name not in (".", ".."))
 counts = st.integers(0, 1 << 40)
 signatures = st.dictionaries(
@@ -88,7 +95,7 @@ manifests = st.builds(
     drafter_layers=st.lists(counts, max_size=3).map(tuple),
     graphs=st.dictionaries(st.text(max_size=8), st.builds(GraphFiles, names, names, signatures), max_size=2),
     files=st.dictionaries(names, st.builds(StoredFile, counts, st.text(max_size=8)), max_size=3),
-)
+).map(with_its_graphs)
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
@@ -130,6 +137,13 @@ def test_a_damaged_manifest_is_refused_or_read_and_nothing_else(data: st.DataObj
         Manifest.from_json(json.dumps(document[""]), "here")
     except InputError as error:
         assert str(error).startswith(("here", MANIFEST))  # noqa: PT017 - being read is as good
+
+
+def test_a_graph_that_is_not_among_the_files_is_refused() -> None:
+    """Its size and hash would never be checked."""
+    text = FIXTURE.read_text().replace('"target": "target.onnx"', '"target": "other.onnx"')
+    with pytest.raises(InputError, match=r"here is not a valid manifest .*other\.onnx.* not among its files"):
+        Manifest.from_json(text, "here")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", "[" * 100_000])

@@ -298,7 +298,7 @@ def test_a_command_whose_extra_is_not_installed_says_how_to_install_it() -> None
         (OSError(28, "No space left on device"), "paceline: failed: [Errno 28] No space left on device"),
         (MemoryError(), "paceline: failed: MemoryError"),
         (KeyboardInterrupt(), "paceline: interrupted"),
-        (RuntimeError("a bug"), "RuntimeError: a bug"),
+        (RuntimeError("oh no"), "paceline: failed: RuntimeError: oh no; this is a bug, please report it with"),
     ],
 )
 def test_a_failure_of_any_kind_has_exit_code_3(

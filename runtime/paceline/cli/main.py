@@ -7,6 +7,7 @@ import traceback
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points, version
+from tempfile import NamedTemporaryFile
 
 from paceline.cli.command import Command, ExitCode
 from paceline.errors import InputError, PacelineError
@@ -28,9 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.FAILED
     except (PacelineError, OSError, MemoryError) as error:
         return _say(f"paceline: failed: {str(error) or type(error).__name__}", ExitCode.FAILED)
-    except Exception:  # a bug of ours: its trace is what a report needs, and the exit code must not be CHECK_FAILED's
-        traceback.print_exc()
-        return ExitCode.FAILED
+    except Exception as error:  # a bug of ours: its trace is what a report needs, and not what a user needs
+        with NamedTemporaryFile("w", prefix="paceline-trace-", suffix=".txt", delete=False) as trace:
+            traceback.print_exc(file=trace)
+        what = f"{type(error).__name__}: {error}"
+        return _say(f"paceline: failed: {what}; this is a bug, please report it with {trace.name}", ExitCode.FAILED)
 
 
 def _dispatch(given: list[str]) -> int:
