@@ -83,8 +83,9 @@ class _TargetCall:
         self.tokens, self.input_pos = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.rows, self.local_rows = np.zeros(1, np.int32), np.zeros(1, np.int32)
         self.emit = np.array(emit)
-        self.logits = np.zeros((count, manifest.vocab_size), np.float32) if emit else np.zeros((0, 0), np.float32)
-        self.activations = np.zeros((count, manifest.hidden_size), np.float32) if emit else np.zeros((0, 0), np.float32)
+        rows_out = count if emit else 0
+        self.logits = np.zeros((rows_out, manifest.vocab_size), np.float32)
+        self.activations = np.zeros((rows_out, manifest.hidden_size), np.float32)
         for name, array in (
             (signatures.TOKENS, self.tokens),
             (signatures.INPUT_POS, self.input_pos),
@@ -96,7 +97,7 @@ class _TargetCall:
         for name, array in ((signatures.LOGITS, self.logits), (signatures.ACTIVATIONS, self.activations)):
             if emit:
                 _bind(self.io.bind_output, name, array)
-            else:
+            else:  # no rows, and so no memory to bind
                 self.io.bind_output(name, "cpu")
         for name, buffer in cache.buffers.items():
             _bind(self.io.bind_input, name, buffer)
