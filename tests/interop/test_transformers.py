@@ -61,4 +61,3 @@ def test_the_drafter_is_trained_for_this_target(model: paceline.Model) -> None:
 
 def test_the_weights_are_small() -> None:
     assert sum((folder / "model.safetensors").stat().st_size for folder in (TARGET, DRAFTER)) <= 16_000_000
-

@@ -17,7 +17,7 @@ from paceline.model import DEFAULT_DRAFT_LENGTH
 from paceline_export.bundle import export, export_bytes
 from paceline_export.cli.progress import export_progress
 
-PROMPT = "<|turn>user\nReturn the number of items in the queue.<turn|>\n<|turn>model\n"
+PROMPT = "<|turn>user\nRead a line from the file and return it as a string.<turn|>\n<|turn>model\n"
 NEW_TOKENS = 128
 REPEATS = 5
 
@@ -52,6 +52,7 @@ def run(options: Namespace) -> ExitCode:
         f"{DEFAULT_DRAFT_LENGTH} drafts", f"{drafted.tokens_per_s:.0f}", f"{drafted.tokens_per_round:.2f}", acceptance(drafted)
     )
     Console().print(table)
+    print("Greedy text of a small model repeats itself, which flatters acceptance; models/README.md has measured figures.")
     same = tokens == drafted_tokens
     print("the text is the same with and without drafting" if same else "the texts DIFFER: please report this")
     print(f"bundle: {out}")
