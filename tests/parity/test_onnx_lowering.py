@@ -89,6 +89,21 @@ def test_draft_steps_equal_the_torch_lowering(exported: Exported, length: int) -
         assert np.abs(step.state - hidden.numpy()).max() <= TOLERANCE
 
 
+def test_a_later_round_sees_the_rows_committed_since(exported: Exported) -> None:
+    """After a round in which two of four rows were kept, the drafter's views and position have moved on by two."""
+    tokens = some_tokens(25, seed=5)
+    target, graphs = exported.target(exported.cache())
+    target.prefill(tokens[:20])
+    graphs.draft(tokens[20], np.zeros(tiny.WIDTH, np.float32))
+    target.verify([*tokens[20:22], 7, 8])
+    target.commit(2)
+    past = exported.reference.run(tokens[:22])
+    step = graphs.draft(tokens[22], past.activations[0, -1].numpy())
+    choice, hidden = exported.reference.draft(past, 22, tokens[22], past.activations[0, -1])
+    assert step.token == int(choice.token)
+    assert np.abs(step.state - hidden.numpy()).max() <= TOLERANCE
+
+
 def test_kv_tensors_are_the_caches_own_memory(exported: Exported) -> None:
     """Inputs and outputs of every target call, and the drafter's views, are addresses inside the one buffer."""
     cache = exported.cache()

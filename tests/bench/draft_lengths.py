@@ -1,0 +1,81 @@
+"""Times every draft length on the small pair, in turns: `python tests/bench/draft_lengths.py`.
+
+Prints, for the greedy text of ten prompts, tokens per second and the ratio to plain decoding (both from the fastest of
+the repeats, since noise only adds time), and what single calls of the graphs cost.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from small_pair import DRAFTER, PROMPTS, TARGET
+
+import paceline
+from paceline.kv_cache import KVCache
+from paceline_export.bundle import export
+
+REPEATS, NEW_TOKENS = 9, 96
+DRAFT_LENGTHS = range(8)
+
+
+def main() -> None:
+    out = Path(tempfile.mkdtemp()) / "bundle"
+    export(TARGET, DRAFTER, out, lambda *_: None)
+    model = paceline.load(out)
+    best_ms = dict.fromkeys(DRAFT_LENGTHS, float("inf"))
+    for _ in range(REPEATS):
+        for k in DRAFT_LENGTHS:
+            stats = [generate(model, prompt, k)[1] for prompt in PROMPTS]
+            best_ms[k] = min(best_ms[k], sum(s.decode_ms for s in stats))
+    texts = [generate(model, prompt, 0)[0] for prompt in PROMPTS]
+    tokens = sum(len(text) - 1 for text in texts)
+    print(f"{len(PROMPTS)} prompts, {tokens} tokens, distinct 4-grams {np.mean([distinct_4grams(t) for t in texts]):.0%}")
+    for k in DRAFT_LENGTHS:
+        stats = [generate(model, prompt, k)[1] for prompt in PROMPTS]
+        a_pass = 1 + sum(s.accepted for s in stats) / sum(s.rounds for s in stats)
+        speed, ratio = 1000 * tokens / best_ms[k], best_ms[0] / best_ms[k]
+        print(f"draft length {k}: {speed:5.0f} tokens/s, {ratio:.2f} x plain, {a_pass:.2f} tokens a target pass")
+    print_call_costs(model)
+
+
+def generate(model: paceline.Model, prompt: str, k: int) -> tuple[list[int], paceline.Stats]:
+    pieces = list(model.generate(prompt, max_new_tokens=NEW_TOKENS, draft_length=k))
+    assert pieces[-1].stats is not None
+    return [piece.token for piece in pieces], pieces[-1].stats
+
+
+def distinct_4grams(text: list[int]) -> float:
+    grams = [tuple(text[i : i + 4]) for i in range(len(text) - 3)]
+    return len(set(grams)) / len(grams)
+
+
+def print_call_costs(model: paceline.Model) -> None:
+    """Medians of single calls at 100 rows of context; the calls take turns, so that all see the same machine."""
+    cache = KVCache(model.manifest.caches, model.manifest.window, 512)
+    graphs = model.backend.bind(cache)
+    graphs.prefill(np.full(100, 7))
+    cache.commit(100)
+    hidden = np.zeros(model.manifest.hidden_size, np.float32)
+    chunk = np.full(64, 7)
+    calls: dict[str, Callable[[], object]] = {f"verify {t}": lambda t=t: graphs.verify(np.full(t, 7)) for t in (1, 2, 4, 8)}
+    calls |= {"draft step": lambda: graphs.draft(7, hidden)}
+    calls |= {"prefill 64": lambda: graphs.prefill(chunk), "verify 64": lambda: graphs.verify(chunk)}
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(200):
+        for name, call in calls.items():
+            start = perf_counter()
+            call()
+            times[name].append(1000 * (perf_counter() - start))
+    print(", ".join(f"{name} {median(ms):.2f} ms" for name, ms in times.items()))
+
+
+if __name__ == "__main__":
+    main()
