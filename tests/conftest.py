@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,3 +37,10 @@ def tiny_bundle(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathF
     out = tmp_path_factory.mktemp("bundles") / "tiny"
     export(*tiny_pair, out, lambda *_: None)
     return out
+
+
+@pytest.fixture
+def copy(tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A bundle that was never opened before, to be damaged."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return shutil.copytree(tiny_bundle, tmp_path / "bundle")

@@ -1,6 +1,6 @@
 """Makes the small pair from nothing: corpus, tokenizer, target, drafter, measurements, and the published folders.
 
-    python models/recipe/make.py --work /tmp/pair --target-minutes 65 --drafter-minutes 28
+    python models/recipe/make.py --work /tmp/pair --target-minutes 68 --drafter-minutes 28
 
 The work folder keeps the token arrays and snapshots; a stage whose result is there already is not run again.
 Set MALLOC_MMAP_THRESHOLD_=8589934592 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456: otherwise glibc
@@ -26,7 +26,7 @@ MODELS = Path(__file__).resolve().parents[1]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="folder for token arrays and snapshots")
-    parser.add_argument("--target-minutes", type=float, default=65)
+    parser.add_argument("--target-minutes", type=float, default=68)
     parser.add_argument("--drafter-minutes", type=float, default=28)
     parser.add_argument("--output", type=Path, default=MODELS, help="where target/ and drafter/ go (%(default)s)")
     options = parser.parse_args()

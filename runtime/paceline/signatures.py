@@ -60,7 +60,7 @@ class Signature:
     outputs: tuple[Port, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """name -> [dtype, shape] for inputs and outputs, in order."""
+        """Inputs and outputs, each name -> [dtype, shape]."""
         return {
             "inputs": {p.name: [p.dtype, list(p.shape)] for p in self.inputs},
             "outputs": {p.name: [p.dtype, list(p.shape)] for p in self.outputs},

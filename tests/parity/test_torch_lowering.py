@@ -95,7 +95,7 @@ def test_prefill_in_chunks_and_verify_of_several_rows_equal_transformers(chunks:
     start = 0
     for count in chunks:
         chunk = tokens[:, start : start + count]
-        expected = pair.target(chunk, past_key_values=cache, output_hidden_states=True, use_cache=True)
+        expected = pair.target(chunk, cache=cache, output_hidden_states=True, use_cache=True)
         logits, activations, op = run_target(pair, chunk, kv, start)
         assert worst(logits, expected.logits) <= TOLERANCE
         assert worst(activations, expected.hidden_states[-1]) <= TOLERANCE

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from damage import alter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -44,22 +44,6 @@ LITERAL = Manifest(
     },
     files={"target.onnx": StoredFile(75114, "ab" * 32), "drafter.onnx": StoredFile(22559, "cd" * 32)},
 )
-
-
-@pytest.fixture
-def copy(tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A bundle that was never opened before, to be damaged."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return shutil.copytree(tiny_bundle, tmp_path / "bundle")
-
-
-def alter(file: Path) -> None:
-    """Changes one bit in the middle; size and time of change stay as they were."""
-    status = file.stat()
-    raw = bytearray(file.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    file.write_bytes(raw)
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def test_the_literal_manifest_means_what_it_always_meant() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -15,42 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import BLOCKED, SCRIPT, refused, script
+from damage import alter
 
-from paceline.bundle import MANIFEST, Bundle, sha256
+from paceline.bundle import MANIFEST, sha256
 from paceline.cli import main as cli
 from paceline.cli.command import Command, ExitCode
 from paceline.cli.main import main
 from paceline.errors import PacelineError
 
 PROMPT = "the little train"
-# What the installed `paceline` script does.
-SCRIPT = """
-import sys
-from importlib.metadata import entry_points
-(script,) = entry_points(group="console_scripts", name="paceline")
-sys.exit(script.load()())
-"""
-BLOCKED = """
-import sys
-sys.modules["onnx_ir"] = None  # as if it were not installed
-sys.argv[0] = "paceline"
-"""
-
-
-def script(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
-    """Runs the installed command in a process of its own."""
-    command = [sys.executable, "-c", before + SCRIPT, *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ | {"COLUMNS": "100"})
-
-
-def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Runs the command, which must refuse with exit code 2 and one line; returns that line."""
-    assert main(arguments) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("paceline: ")
-    assert captured.err.count("\n") == 1
-    return captured.err
 
 
 def generated(capsys: pytest.CaptureFixture[str], bundle: Path, *options: str) -> dict[str, Any]:
@@ -59,19 +31,6 @@ def generated(capsys: pytest.CaptureFixture[str], bundle: Path, *options: str) -
     captured = capsys.readouterr()
     assert captured.err == ""
     return json.loads(captured.out)
-
-
-@pytest.fixture
-def copy(tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A bundle that was never opened before, to be damaged."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return shutil.copytree(tiny_bundle, tmp_path / "bundle")
-
-
-def alter(file: Path) -> None:
-    raw = bytearray(file.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    file.write_bytes(raw)
 
 
 def test_help_lists_every_command_with_its_summary() -> None:
@@ -195,61 +154,6 @@ def test_a_graph_that_cannot_be_loaded_is_refused_in_one_line(copy: Path, capsys
     raw["files"]["drafter.onnx"] = {"bytes": 8, "sha256": sha256(copy / "drafter.onnx")}
     (copy / MANIFEST).write_text(json.dumps(raw))
     assert "drafter.onnx: onnxruntime" in refused(["run", str(copy), "-p", "x"], capsys)
-
-
-def test_inspect_alone_looks_at_sizes_but_hashes_nothing(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    alter(copy / "target.onnx.data")
-    assert main(["inspect", str(copy)]) == 0
-    capsys.readouterr()
-    os.truncate(copy / "target.onnx.data", 100)
-    assert "has 100 bytes" in refused(["inspect", str(copy)], capsys)
-
-
-def test_inspect_shows_files_and_signatures(
-    tiny_bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    assert main(["inspect", str(tiny_bundle)]) == 0
-    shown = capsys.readouterr().out
-    manifest = Bundle.read(tiny_bundle).manifest
-    for name, stored in manifest.files.items():
-        assert re.search(rf"{re.escape(name)} .*{stored.size:,} .*{stored.sha256[:16]}", shown)
-    for signature in manifest.graphs["onnxruntime"].signatures.values():
-        for ports in signature.values():
-            for name, (dtype, shape) in ports.items():
-                assert re.search(rf" {re.escape(name)} .*{dtype} .*{re.escape(str(shape))}", shown)
-    assert "drafter reads layers" in shown
-
-
-def test_inspect_as_json_is_the_manifest(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(tiny_bundle), "--json", "--check"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads((tiny_bundle / MANIFEST).read_text())
-
-
-def test_check_passes_on_a_whole_bundle(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(tiny_bundle), "--check"]) == 0
-    assert "every file has the hash that the manifest states" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("opened_before", [True, False])
-@pytest.mark.parametrize("damage", ["altered", "truncated", "missing"])
-def test_check_fails_on_a_damaged_bundle(
-    damage: str, opened_before: bool, copy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Exit code 1: the question was whether the bundle is whole, and the answer is no."""
-    if opened_before:
-        Bundle.open(copy)
-    file = copy / "drafter.onnx.data"
-    if damage == "altered":
-        alter(file)
-    elif damage == "truncated":
-        os.truncate(file, file.stat().st_size - 1)
-    else:
-        file.unlink()
-    assert main(["inspect", str(copy), "--check"]) == 1
-    complaint = capsys.readouterr().err
-    assert re.match(rf"paceline: {re.escape(str(file))} (has|is) ", complaint)
-    assert complaint.count("\n") == 1
 
 
 def test_export_says_what_to_run_next(tiny_pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

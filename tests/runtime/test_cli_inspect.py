@@ -1,0 +1,70 @@
+"""`paceline inspect`: what it shows, and what `--check` finds."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from command import refused
+from damage import alter
+
+from paceline.bundle import MANIFEST, Bundle
+from paceline.cli.main import main
+
+
+def test_inspect_alone_looks_at_sizes_but_hashes_nothing(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alter(copy / "target.onnx.data")
+    assert main(["inspect", str(copy)]) == 0
+    capsys.readouterr()
+    os.truncate(copy / "target.onnx.data", 100)
+    assert "has 100 bytes" in refused(["inspect", str(copy)], capsys)
+
+
+def test_inspect_shows_files_and_signatures(
+    tiny_bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["inspect", str(tiny_bundle)]) == 0
+    shown = capsys.readouterr().out
+    manifest = Bundle.read(tiny_bundle).manifest
+    for name, stored in manifest.files.items():
+        assert re.search(rf"{re.escape(name)} .*{stored.size:,} .*{stored.sha256[:16]}", shown)
+    for signature in manifest.graphs["onnxruntime"].signatures.values():
+        for ports in signature.values():
+            for name, (dtype, shape) in ports.items():
+                assert re.search(rf" {re.escape(name)} .*{dtype} .*{re.escape(str(shape))}", shown)
+    assert "drafter reads layers" in shown
+
+
+def test_inspect_as_json_is_the_manifest(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(tiny_bundle), "--json", "--check"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((tiny_bundle / MANIFEST).read_text())
+
+
+def test_check_passes_on_a_whole_bundle(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(tiny_bundle), "--check"]) == 0
+    assert "every file has the hash that the manifest states" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("opened_before", [True, False])
+@pytest.mark.parametrize("damage", ["altered", "truncated", "missing"])
+def test_check_fails_on_a_damaged_bundle(
+    damage: str, opened_before: bool, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1: the question was whether the bundle is whole, and the answer is no."""
+    if opened_before:
+        Bundle.open(copy)
+    file = copy / "drafter.onnx.data"
+    if damage == "altered":
+        alter(file)
+    elif damage == "truncated":
+        os.truncate(file, file.stat().st_size - 1)
+    else:
+        file.unlink()
+    assert main(["inspect", str(copy), "--check"]) == 1
+    complaint = capsys.readouterr().err
+    assert re.match(rf"paceline: {re.escape(str(file))} (has|is) ", complaint)
+    assert complaint.count("\n") == 1
