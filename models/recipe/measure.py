@@ -18,7 +18,7 @@ import data
 import pair
 import torch
 import train_target
-from replay import Propose, distinct_4grams, lookup, replay, texts, write
+from replay import Propose, Text, lookup, mean_distinct_4grams, replay, texts, write
 from rounds import Rounds, observe
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -75,8 +75,10 @@ def first_round(both: Pair, folder: Path, counts: Counts) -> dict[str, Any]:
     prefixes = held_out_prompts(folder, counts.prefixes, counts.prefix_tokens)
     start = torch.tensor([counts.prefix_tokens])
     reached = torch.zeros(2, DRAFTS + 1)  # clustered, dense; rounds that accepted at least 0, 1, .. K drafts
+    written: list[Text] = []
     for some in prefixes.split(4 * BATCH):
         tokens = write(both.target, some, 1 + DRAFTS, temperature=0)
+        written += [Text(row, counts.prefix_tokens, counts.prefix_tokens + 1) for row in tokens.tolist()]
         rounds = Rounds(both.drafter, observe(both.target, tokens), start)
         for row, head in enumerate((pair.DRAFTER.head, None)):
             agrees = rounds.drafts(DRAFTS, head)[:, 0] == tokens[:, counts.prefix_tokens + 1 :]
@@ -87,6 +89,7 @@ def first_round(both: Pair, folder: Path, counts: Counts) -> dict[str, Any]:
         "rounds": len(prefixes),
         "mean_accepted": round(sum(clustered[1:]) / len(prefixes), 4),
         "mean_accepted_dense": round(sum(dense[1:]) / len(prefixes), 4),
+        "prompt_lookup": round(replay(written, [lookup] * len(written), DRAFTS).mean_accepted, 4),
         "conditional_acceptance": [round(after / max(before, 1), 4) for before, after in pairwise(clustered)],
     }
 
@@ -108,7 +111,7 @@ def long_texts(both: Pair, folder: Path, counts: Counts, temperature: float) -> 
         "rounds": sum(with_drafter.histogram),
         "mean_accepted": round(with_drafter.mean_accepted, 4),
         "histogram": with_drafter.histogram,
-        "distinct_4grams": round(distinct_4grams(written), 4),
+        "distinct_4grams": round(mean_distinct_4grams(written), 4),
         "prompt_lookup": {"mean_accepted": round(with_lookup.mean_accepted, 4), "histogram": with_lookup.histogram},
     }
 

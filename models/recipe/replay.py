@@ -13,6 +13,7 @@ import pair
 import torch
 from torch import Tensor
 
+from paceline.stats import distinct_4grams
 from paceline_export.lower.torch import KV, TorchOps
 from paceline_export.model.target import fill, finish_rows
 
@@ -101,12 +102,8 @@ def lookup(known: list[int], count: int) -> list[int]:
     return []
 
 
-def distinct_4grams(written: list[Text]) -> float:
-    """Share of different 4-grams among those written, mean over the texts; a text that loops has few."""
-    shares = []
-    for text in written:
-        own = text.tokens[text.prompt :]
-        grams = [tuple(own[i : i + 4]) for i in range(len(own) - 3)]
-        if grams:
-            shares.append(len(set(grams)) / len(grams))
+def mean_distinct_4grams(written: list[Text]) -> float:
+    """Share of different 4-grams among those written, mean over the texts that have any."""
+    own = [text.tokens[text.prompt :] for text in written]
+    shares = [distinct_4grams(tokens) for tokens in own if len(tokens) > 3]
     return sum(shares) / max(len(shares), 1)

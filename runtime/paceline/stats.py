@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -71,3 +72,9 @@ class Stats:
             "tokens_per_round": self.tokens_per_round,
             "acceptance_by_position": self.acceptance_by_position,
         }
+
+
+def distinct_4grams(tokens: Sequence[int]) -> float:
+    """Share of different 4-grams: low where a text repeats itself, which is easy to draft."""
+    grams = [tuple(tokens[i : i + 4]) for i in range(len(tokens) - 3)]
+    return len(set(grams)) / len(grams) if grams else 1.0

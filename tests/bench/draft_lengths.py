@@ -20,6 +20,7 @@ from small_pair import DRAFTER, PROMPTS, TARGET
 
 import paceline
 from paceline.kv_cache import KVCache
+from paceline.stats import distinct_4grams
 from paceline_export.bundle import export
 
 REPEATS, NEW_TOKENS = 9, 96
@@ -50,11 +51,6 @@ def generate(model: paceline.Model, prompt: str, k: int) -> tuple[list[int], pac
     pieces = list(model.generate(prompt, max_new_tokens=NEW_TOKENS, draft_length=k))
     assert pieces[-1].stats is not None
     return [piece.token for piece in pieces], pieces[-1].stats
-
-
-def distinct_4grams(text: list[int]) -> float:
-    grams = [tuple(text[i : i + 4]) for i in range(len(text) - 3)]
-    return len(set(grams)) / len(grams)
 
 
 def print_call_costs(model: paceline.Model) -> None:

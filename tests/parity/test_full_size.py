@@ -1,0 +1,106 @@
+"""E2B's own sizes, with random weights and an eighth of the vocabulary, so that a float32 pair fits in 24 GiB.
+
+By hand: `pytest -m slow tests/parity/test_full_size.py`. It needs 14 GB of disk, 20 GiB of memory and some minutes.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import subprocess
+import sys
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from reference import Reference
+from safetensors.numpy import save_file
+
+import paceline
+from paceline.kv_cache import KVCache
+from paceline.target import Target
+from paceline_export.config import drafter_config, target_config
+from paceline_export.model.drafter import drafter_shapes
+from paceline_export.model.target import target_shapes
+
+DATA = Path(__file__).parents[1] / "data"
+VOCABULARY, CENTROIDS = 32_768, 256
+SHARD_BYTES = 1 << 30
+TOLERANCE = 1e-4
+EXPORT = "import sys; from paceline.cli.main import main; sys.exit(main(['export', *sys.argv[1:]]))"
+
+
+def random_weight(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """bfloat16 of unit gain; norms near 1, and query and key norms that keep attention soft."""
+    if name.endswith("token_ordering"):
+        return rng.permutation(shape[0])
+    if len(shape) == 1:
+        gain = shape[0] ** -0.25 if name.endswith(("q_norm.weight", "k_norm.weight")) else 1.0
+        return (gain * (1 + 0.1 * rng.standard_normal(shape, np.float32))).astype(ml_dtypes.bfloat16)
+    fan_in = 256 if name.endswith("embed_tokens_per_layer.weight") else shape[1]
+    return (rng.standard_normal(shape, np.float32) * fan_in**-0.5).astype(ml_dtypes.bfloat16)
+
+
+def write(folder: Path, fields: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
+    """A sharded checkpoint with an index, one shard in memory at a time."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(fields))
+    rng, weight_map, shard, size = np.random.default_rng(0), dict[str, str](), dict[str, np.ndarray](), 0
+    for index, (name, shape) in enumerate(shapes.items()):
+        shard[name] = random_weight(name, shape, rng)
+        size += 2 * prod(shape)
+        if size > SHARD_BYTES or index + 1 == len(shapes):
+            file = f"model-{len(set(weight_map.values())) + 1:05}.safetensors"
+            save_file(shard, folder / file)
+            weight_map |= dict.fromkeys(shard, file)
+            shard, size = {}, 0
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+@pytest.mark.slow
+def test_e2b_sizes_export_streamed_and_match_the_torch_lowering(tiny_pair: tuple[Path, Path], tmp_path: Path) -> None:
+    target_fields = json.loads((DATA / "e2b_config.json").read_text())["text_config"]
+    target_fields |= {"architectures": ["Gemma4ForCausalLM"], "vocab_size": VOCABULARY}
+    drafter_fields = json.loads((DATA / "e2b_assistant_config.json").read_text()) | {"num_centroids": CENTROIDS}
+    drafter_fields["text_config"] |= {"vocab_size": VOCABULARY}
+    config = target_config(target_fields, "target")
+    folders = tmp_path / "target", tmp_path / "drafter"
+    write(folders[0], target_fields, target_shapes(config))
+    write(folders[1], drafter_fields, drafter_shapes(drafter_config(drafter_fields, "drafter", config)))
+    (folders[0] / "tokenizer.json").write_bytes((tiny_pair[0] / "tokenizer.json").read_bytes())
+
+    bundle = tmp_path / "bundle"
+    command = [sys.executable, "-c", EXPORT, str(folders[0]), "--drafter", str(folders[1]), "-o", str(bundle)]
+    subprocess.run(command, check=True)
+    peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    weights = (bundle / "target.onnx.data").stat().st_size
+    largest = 4 * max(prod(shape) for shape in target_shapes(config).values())
+    print(f"target.onnx.data {weights / 1e9:.2f} GB, peak of the export {peak / 1e9:.2f} GB")
+    assert weights > 1 << 32
+    assert peak < 2.5 * largest, "more than one tensor was in memory"
+
+    tokens = [int(t) for t in np.random.default_rng(1).integers(3, VOCABULARY, 660)]  # past the window of 512 and its slack
+    reference = Reference(*folders)
+    past = reference.run(tokens)
+    expected, hidden = past.logits[-4:].copy(), past.activations[0, -5].clone()
+    choice, projected = reference.draft(past, 656, tokens[656], hidden)
+    wanted = int(choice.token), projected.numpy().copy()
+    del reference, past, choice
+    gc.collect()
+
+    model = paceline.load(bundle, capacity=1024)
+    cache = KVCache(model.manifest.caches, model.manifest.window, 1024)
+    graphs = model.backend.bind(cache)
+    target = Target(graphs, cache)
+    target.prefill(tokens[:656])
+    step = graphs.draft(tokens[656], hidden.numpy())
+    verified = target.verify(tokens[656:])
+    difference, drafted = np.abs(verified.logits - expected).max(), np.abs(step.state - wanted[1]).max()
+    print(f"largest difference: logits {difference:.1e} of {np.abs(expected).max():.1f}, projected state {drafted:.1e}")
+    assert difference <= TOLERANCE
+    assert drafted <= TOLERANCE
+    assert step.token == wanted[0]
