@@ -9,7 +9,7 @@
 from paceline.errors import CapacityError, InputError, PacelineError, RollbackError
 from paceline.generate import FinishReason
 from paceline.model import Model, Piece, load
-from paceline.stats import Stats
+from paceline.stats import Stats, distinct_4grams
 
 __all__ = [
     "CapacityError",
@@ -20,5 +20,6 @@ __all__ = [
     "Piece",
     "RollbackError",
     "Stats",
+    "distinct_4grams",
     "load",
 ]

@@ -20,7 +20,6 @@ from small_pair import DRAFTER, PROMPTS, TARGET
 
 import paceline
 from paceline.kv_cache import KVCache
-from paceline.stats import distinct_4grams
 from paceline_export.bundle import export
 
 REPEATS, NEW_TOKENS = 9, 96
@@ -38,7 +37,7 @@ def main() -> None:
             best_ms[k] = min(best_ms[k], sum(s.decode_ms for s in stats))
     texts = [generate(model, prompt, 0)[0] for prompt in PROMPTS]
     tokens = sum(len(text) - 1 for text in texts)
-    print(f"{len(PROMPTS)} prompts, {tokens} tokens, distinct 4-grams {np.mean([distinct_4grams(t) for t in texts]):.0%}")
+    print(f"{len(PROMPTS)} prompts, {tokens} tokens, distinct 4-grams {np.mean([paceline.distinct_4grams(t) for t in texts]):.0%}")
     for k in DRAFT_LENGTHS:
         stats = [generate(model, prompt, k)[1] for prompt in PROMPTS]
         a_pass = 1 + sum(s.accepted for s in stats) / sum(s.rounds for s in stats)

@@ -14,7 +14,6 @@ from paceline.cli.command import Command, ExitCode
 from paceline.cli.run import acceptance
 from paceline.errors import InputError
 from paceline.model import DEFAULT_DRAFT_LENGTH
-from paceline.stats import distinct_4grams
 from paceline_export.bundle import export, export_bytes
 from paceline_export.cli.progress import export_progress
 
@@ -46,7 +45,7 @@ def run(options: Namespace) -> ExitCode:
     drafted = min((b[2] for _, b in runs), key=lambda stats: stats.decode_ms)
     (tokens, text, _), (drafted_tokens, _, _) = runs[0]
     print(options.prompt + text)
-    title = f"{len(tokens)} tokens, {distinct_4grams(tokens):.0%} distinct 4-grams, best of {REPEATS} runs in turns"
+    title = f"{len(tokens)} tokens, {paceline.distinct_4grams(tokens):.0%} distinct 4-grams, best of {REPEATS} runs in turns"
     table = Table("", "tokens/s", "tokens a target pass", "accepted", title=title)
     table.add_row("plain", f"{plain.tokens_per_s:.0f}", "1.00", "")
     table.add_row(
