@@ -37,7 +37,8 @@ def main() -> None:
             best_ms[k] = min(best_ms[k], sum(s.decode_ms for s in stats))
     texts = [generate(model, prompt, 0)[0] for prompt in PROMPTS]
     tokens = sum(len(text) - 1 for text in texts)
-    print(f"{len(PROMPTS)} prompts, {tokens} tokens, distinct 4-grams {np.mean([paceline.distinct_4grams(t) for t in texts]):.0%}")
+    distinct = np.mean([paceline.distinct_4grams(text) for text in texts])
+    print(f"{len(PROMPTS)} prompts, {tokens} tokens, distinct 4-grams {distinct:.0%}")
     for k in DRAFT_LENGTHS:
         stats = [generate(model, prompt, k)[1] for prompt in PROMPTS]
         a_pass = 1 + sum(s.accepted for s in stats) / sum(s.rounds for s in stats)
