@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from glob import escape
 from importlib.metadata import version
+from math import prod
 from pathlib import Path
 
 from paceline.backends.names import ONNXRUNTIME
@@ -75,7 +76,7 @@ def export(target_folder: Path, drafter_folder: Path, out: Path, progress: Progr
 def export_bytes(target_folder: Path, drafter_folder: Path) -> int:
     """Bytes of weights that an export of this pair writes; for progress."""
     target, drafter = open_pair(target_folder, drafter_folder)
-    return sum(4 * _count(w.shape) for w in (*target.weights.values(), *drafter.weights.values()))
+    return sum(4 * prod(w.shape) for w in (*target.weights.values(), *drafter.weights.values()))
 
 
 @contextmanager
@@ -113,13 +114,6 @@ def _stop_ids(target: Target) -> tuple[int, ...]:
     file = target.folder / "generation_config.json"
     more = Fields(read_json(file), str(file)).ids("eos_token_id") if file.is_file() else ()
     return tuple(sorted({*target.config.eos_ids, *more}))
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 def _readme(target: Target, drafter: Drafter, folder: Path) -> str:

@@ -14,7 +14,7 @@ from paceline.backends.ort import OrtBackend
 from paceline.bundle import Bundle, Manifest
 from paceline.drafter import Drafter
 from paceline.errors import InputError
-from paceline.generate import MAX_DRAFT_LENGTH, Emitted, FinishReason, generate
+from paceline.generate import MAX_DRAFT_LENGTH, FinishReason, generate
 from paceline.kv_cache import KVCache
 from paceline.stats import Stats
 from paceline.target import Target
@@ -87,7 +87,6 @@ class Model:
     def _pieces(self, tokens: list[int], max_new_tokens: int | None, draft_length: int) -> Iterator[Piece]:
         stats, text = Stats(), TextStream(self.tokenizer)
         with self._sequence() as (target, drafter):
-            emitted: Emitted
             for emitted in generate(
                 target,
                 drafter,

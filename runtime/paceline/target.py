@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,11 +16,8 @@ class Target:
     def __init__(self, graphs: Graphs, cache: KVCache):
         self.graphs, self.cache = graphs, cache
 
-    def prefill(self, tokens: Sequence[int], on_chunk: Callable[[int], None] | None = None) -> None:
+    def prefill(self, tokens: Sequence[int]) -> None:
         """Writes and commits the KV rows of `tokens`, a chunk at a time.
-
-        Args:
-            on_chunk: called with the number of tokens of each finished chunk.
 
         Raises:
             CapacityError: they do not fit; raised before any graph runs.
@@ -31,8 +28,6 @@ class Target:
             self.cache.make_room(len(chunk))
             self.graphs.prefill(chunk)
             self.cache.commit(len(chunk))
-            if on_chunk:
-                on_chunk(len(chunk))
 
     def verify(self, tokens: Sequence[int]) -> Verified:
         """One pass over [pending, draft 1, ..]; its rows stay invisible until `commit`. One token is decode.

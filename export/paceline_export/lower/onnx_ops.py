@@ -148,18 +148,14 @@ class OnnxOps:
     def clustered_head(
         self, x: ir.Value, centroids: Weight, ordering: Weight, table: Weight, head: ClusteredHead
     ) -> DraftChoice:
-        vocabulary, width = table.shape
-        members = vocabulary // head.clusters
         # A cluster's rows lie together, in the order of token_ordering, so that one copy fetches all of them.
-        by_cluster = self.stored(
-            f"{table.name}.by_cluster",
-            lambda: table.read()[read_permutation(ordering)].reshape(head.clusters, members, width),
-        )
-        tokens = self.stored(ordering.name, lambda: read_permutation(ordering).reshape(head.clusters, members))
+        members = read_permutation(ordering).reshape(head.clusters, -1)
+        by_cluster = self.stored(f"{table.name}.by_cluster", lambda: table.read()[members])
+        tokens = self.stored(ordering.name, lambda: members)
         scores = self.linear(x, centroids)
         _, top = self.nodes("TopK", scores, self.constant([head.top_k]), outputs=2, axis=-1)
         best = self.reshape(top, -1)
-        rows = self.reshape(self.node("Gather", by_cluster, best, axis=0), -1, width)
+        rows = self.reshape(self.node("Gather", by_cluster, best, axis=0), -1, table.shape[1])
         logits = self.node("Gemm", x, rows, transB=1)
         scored = self.reshape(self.node("Gather", tokens, best, axis=0), -1)
         choice = self.node("ArgMax", logits, axis=-1, keepdims=0)

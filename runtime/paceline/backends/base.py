@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp
 from typing import Protocol
 
 import numpy as np
@@ -28,11 +27,6 @@ class DraftStep:
     logit: float
     logsumexp: float  # over the tokens that the drafter scored
     state: NDArray[np.float32]  # [D] projected state, the next step's hidden; the drafter's own memory, as in `Verified`
-
-    @property
-    def confidence(self) -> float:
-        """The drafter's own probability of its token."""
-        return exp(self.logit - self.logsumexp)
 
 
 class Graphs(Protocol):
