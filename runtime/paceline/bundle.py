@@ -13,7 +13,7 @@ from typing import Any
 from paceline.errors import InputError
 from paceline.signatures import CacheKind, CacheSpec
 
-FORMAT, VERSION = "paceline-bundle", 1
+FORMAT, VERSION = "paceline-bundle", 2
 MANIFEST = "manifest.json"
 CHUNK_BYTES = 1 << 20
 Progress = Callable[[str, int], None]  # file name, bytes hashed
@@ -29,11 +29,15 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class GraphFiles:
-    """The graphs of one backend, and the inputs and outputs of each by file name."""
+    """The graphs of one backend.
 
-    target: str
-    drafter: str
-    signatures: dict[str, Any]
+    Attributes:
+        parts: target, drafter, .. -> file name.
+        signatures: file name -> signature name -> inputs and outputs.
+    """
+
+    parts: dict[str, str]
+    signatures: dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Manifest:
     recipe: str
     vocab_size: int
     hidden_size: int
+    layers: int
+    per_layer_size: int
     window: int
     max_positions: int
     bos_id: int | None
@@ -65,6 +71,8 @@ class Manifest:
             "model": {
                 "vocab_size": self.vocab_size,
                 "hidden_size": self.hidden_size,
+                "layers": self.layers,
+                "per_layer_size": self.per_layer_size,
                 "window": self.window,
                 "max_positions": self.max_positions,
                 "bos_id": self.bos_id,
@@ -77,8 +85,7 @@ class Manifest:
             ],
             "drafter_reads_layers": list(self.drafter_layers),
             "graphs": {
-                backend: {"target": g.target, "drafter": g.drafter, "signatures": g.signatures}
-                for backend, g in self.graphs.items()
+                backend: {"parts": g.parts, "signatures": g.signatures} for backend, g in self.graphs.items()
             },
             "files": {name: {"bytes": f.size, "sha256": f.sha256} for name, f in self.files.items()},
         }
@@ -105,6 +112,8 @@ class Manifest:
                 recipe=raw["recipe"],
                 vocab_size=int(model["vocab_size"]),
                 hidden_size=int(model["hidden_size"]),
+                layers=int(model["layers"]),
+                per_layer_size=int(model["per_layer_size"]),
                 window=int(model["window"]),
                 max_positions=int(model["max_positions"]),
                 bos_id=model["bos_id"],
@@ -117,12 +126,12 @@ class Manifest:
                 drafter_layers=tuple(int(x) for x in raw["drafter_reads_layers"]),
                 vocabulary_sha256=model["vocabulary_sha256"],
                 graphs={
-                    backend: GraphFiles(_plain(g["target"]), _plain(g["drafter"]), g["signatures"])
+                    backend: GraphFiles({part: _plain(file) for part, file in g["parts"].items()}, g["signatures"])
                     for backend, g in raw["graphs"].items()
                 },
                 files={_plain(name): StoredFile(int(f["bytes"]), str(f["sha256"])) for name, f in raw["files"].items()},
             )
-            unlisted = {name for g in manifest.graphs.values() for name in (g.target, g.drafter)} - set(manifest.files)
+            unlisted = {name for g in manifest.graphs.values() for name in g.parts.values()} - set(manifest.files)
             if unlisted:
                 raise ValueError(f"graphs {sorted(unlisted)} are not among its files")
             return manifest

@@ -1,22 +1,24 @@
 """The KV rows of one sequence: one buffer a tensor, shared by every target call and by the drafter.
 
 Full caches hold every row. Local caches hold the newest `window` rows and some slack: when the slack is used up, the
-window's rows move to the front, once every `slack` tokens. So neither memory nor attention cost of a local layer grows
-with the context, and a rollback is exact, because only committed rows are ever moved.
+window's rows move to the front, once in more than a hundred tokens. So neither memory nor attention cost of a local layer grows
+with the context, and a rollback is exact, because only committed rows are ever moved. They move by whole blocks, so that
+the result of a row does not depend, not even in its last bit, on where its window lies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paceline.errors import CapacityError, RollbackError
-from paceline.signatures import CacheKind, CacheSpec
+from paceline.signatures import GROWTH_SLOTS, PREFILL, ROW_BLOCK, CacheKind, CacheSpec, in_steps, local_slots
 
-PREFILL_CHUNK = 128  # tokens a prefill call writes at most; also the slack of a local cache
 ALIGNMENT_BYTES = 64  # what LiteRT asks of a tensor buffer
+PADDING = min(PREFILL) - 1  # rows that a graph of fixed size may write beyond those asked for
 
 
 class KVCache:
@@ -32,13 +34,13 @@ class KVCache:
     def __init__(self, specs: Sequence[CacheSpec], window: int, capacity: int):
         self.specs = tuple(specs)
         self.window, self.capacity = window, capacity
-        self.local_slots = min(capacity, window + PREFILL_CHUNK)
+        self.local_slots = local_slots(window)
         self.length = self.local_start = 0
         self.buffers: dict[str, NDArray[np.float32]] = {}
         for spec in self.specs:
-            slots = self.local_slots if spec.kind is CacheKind.LOCAL else capacity
+            slots = self.local_slots if spec.kind is CacheKind.LOCAL else self.visible_slots(capacity)
             for name in (spec.key, spec.value):
-                self.buffers[name] = _aligned_zeros((1, spec.kv_heads, slots, spec.head_dim))
+                self.buffers[name] = aligned_zeros((1, spec.kv_heads, slots, spec.head_dim))
 
     def require_room(self, tokens: int) -> None:
         """Refuses `tokens` more rows than the capacity allows; changes nothing.
@@ -55,11 +57,13 @@ class KVCache:
     def make_room(self, tokens: int) -> None:
         """Prepares for a call that writes rows length .. length + tokens - 1, at most PREFILL_CHUNK of them.
 
+        The call may be padded by up to PADDING rows, which fall on slots of no meaning.
+
         Raises:
             CapacityError: they do not fit. Nothing has changed then.
         """
         self.require_room(tokens)
-        if self.length - self.local_start + tokens > self.local_slots:
+        if self.length - self.local_start + in_steps(tokens, PADDING + 1) > self.local_slots:
             self._move_window()
 
     def commit(self, rows: int) -> None:
@@ -81,6 +85,10 @@ class KVCache:
         """Starts a new sequence in the same buffers."""
         self.length = self.local_start = 0
 
+    def visible_slots(self, rows: int) -> int:
+        """Slots of a full cache that are enough for `rows` rows and PADDING; grows in steps."""
+        return in_steps(rows + PADDING, GROWTH_SLOTS)
+
     def view(self, spec: CacheSpec, name: str, head: int) -> NDArray[np.float32]:
         """The committed rows that a drafter may see, of one kv head: [1, S, H], contiguous, no copy.
 
@@ -93,19 +101,19 @@ class KVCache:
         return self.buffers[name][:, head, first:last]
 
     def _move_window(self) -> None:
-        start = self.length - self.window
-        first = start - self.local_start
+        start = (self.length - self.window) // ROW_BLOCK * ROW_BLOCK
+        first, kept = start - self.local_start, self.length - start
         for spec in self.specs:
             if spec.kind is CacheKind.LOCAL:
                 for name in (spec.key, spec.value):
                     buffer = self.buffers[name]
-                    buffer[:, :, : self.window] = buffer[:, :, first : first + self.window]
+                    buffer[:, :, :kept] = buffer[:, :, first : first + kept]
         self.local_start = start
 
 
-def _aligned_zeros(shape: tuple[int, ...]) -> NDArray[np.float32]:
+def aligned_zeros(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
     """Zeros at an aligned address; the pages take memory only once they are written."""
-    count = int(np.prod(shape))
-    raw = np.zeros(count + ALIGNMENT_BYTES // 4, np.float32)
-    start = -raw.ctypes.data % ALIGNMENT_BYTES // 4
-    return raw[start : start + count].reshape(shape)
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + ALIGNMENT_BYTES, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT_BYTES
+    return raw[start : start + size].view(dtype).reshape(shape)

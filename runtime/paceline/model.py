@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from paceline.backends import open_backend
 from paceline.backends.base import Backend
-from paceline.backends.ort import OrtBackend
 from paceline.bundle import Bundle, Manifest
 from paceline.drafter import Drafter
 from paceline.errors import InputError
@@ -116,13 +116,22 @@ class Model:
             self._idle.append(sequence)
 
 
-def load(bundle: str | Path, *, threads: int | None = None, capacity: int | None = None) -> Model:
+def load(
+    bundle: str | Path,
+    *,
+    backend: str | None = None,
+    threads: int | None = None,
+    capacity: int | None = None,
+    weight_cache: bool = True,
+) -> Model:
     """Opens a bundle and loads its graphs.
 
     Args:
         bundle: the bundle's directory.
+        backend: "litert" or "onnxruntime"; None takes litert where the bundle has graphs for it.
         threads: for the target's graph; None takes the machine's cores.
         capacity: KV rows, prompt and output together; None takes 4096, or the model's own limit if that is smaller.
+        weight_cache: whether litert may keep packed weights in the user's cache directory.
 
     Raises:
         InputError: no bundle, or an altered or truncated one; or an argument is out of range.
@@ -134,4 +143,5 @@ def load(bundle: str | Path, *, threads: int | None = None, capacity: int | None
         raise InputError(f"capacity is {capacity}; this model allows 1 to {most}.")
     if threads is not None and threads < 1:
         raise InputError(f"threads is {threads}; give 1 or more.")
-    return Model(opened.manifest, load_tokenizer(opened.folder), OrtBackend(opened, threads), capacity)
+    runner = open_backend(opened, backend, threads, weight_cache)
+    return Model(opened.manifest, load_tokenizer(opened.folder), runner, capacity)

@@ -1,7 +1,10 @@
 """Names, dtypes and axes of the inputs and outputs of every graph: emitters, manifest and runtime all ask here.
 
-Axes: T tokens, D target width, V vocabulary, K kv heads, S cache slots or rows, H head dim.
+Axes: T tokens, D target width, V vocabulary, L layers, P per-layer width, K kv heads, S cache slots or rows, H head dim.
 A dimension is a number, or a letter where it varies from call to call.
+
+The TFLite names are those of LiteRT-LM, whose graphs have the same inputs, and `cache_start`, `verify_2`, `verify_8`,
+`draft_token`, `draft_logit` and `draft_logsumexp` of ours.
 """
 
 from __future__ import annotations
@@ -42,6 +45,13 @@ class CacheSpec:
         """The letter of its slots axis: local and full caches differ in length."""
         return "S_local" if self.kind is CacheKind.LOCAL else "S"
 
+    def head_names(self, name: str) -> tuple[str, ...]:
+        """What `name`, its key or value tensor, is called where every kv head is a tensor of its own.
+
+        Only one head's rows are contiguous, so a part of the slots can be given without a copy only a head at a time.
+        """
+        return (name,) if self.kv_heads == 1 else tuple(f"{name}.{head}" for head in range(self.kv_heads))
+
 
 @dataclass(frozen=True)
 class Port:
@@ -67,6 +77,27 @@ class Signature:
         }
 
 
+PREFILL_CHUNK = 128  # tokens that one prefill call of the loop writes at most
+ROW_BLOCK = 64  # slots; a softmax sums in this rhythm, so a row's slot may change by whole blocks without a trace
+GROWTH_SLOTS = 256  # a full cache is seen in multiples of this
+# The signatures of target.tflite by number of rows; calls with fewer rows are padded.
+PREFILL = {16: "prefill_16", PREFILL_CHUNK: "prefill_128"}
+VERIFY = {1: "decode", 2: "verify_2", 4: "verify", 8: "verify_8"}
+DRAFT = "draft"  # of drafter.tflite
+MAIN = "main"  # the only entry of an ONNX graph
+MASKED = -0.7 * 3.4028234663852886e38  # what a mask adds to the score of a row that must not be seen; 0 for the others
+
+
+def local_slots(window: int) -> int:
+    """Slots of a local cache: the window from the start of a block, and the longest call, in whole blocks."""
+    return in_steps(window + ROW_BLOCK - 1 + PREFILL_CHUNK, ROW_BLOCK)
+
+
+def in_steps(count: int, step: int) -> int:
+    """`count` rounded up to a multiple of `step`."""
+    return -(-count // step) * step
+
+
 # Target.
 TOKENS = "tokens"
 INPUT_POS = "input_pos"
@@ -75,6 +106,11 @@ LOCAL_ROWS = "local_rows"  # the same in a local cache
 EMIT = "emit"  # false: fill KV rows only (prefill); true: also logits and activations (decode, verify)
 LOGITS = "logits"
 ACTIVATIONS = "activations"
+TOKEN_IDS = "token_ids"
+EMBEDDINGS = "embeddings"
+PER_LAYER_EMBEDDINGS = "per_layer_embeddings"
+MASK = {CacheKind.FULL: "mask", CacheKind.LOCAL: "local_mask"}
+CACHE_START = {CacheKind.FULL: "cache_start", CacheKind.LOCAL: "local_cache_start"}  # where this call's rows go
 # Drafter.
 TOKEN = "token"
 DRAFT_TOKEN = "draft_token"
@@ -86,13 +122,6 @@ PROJECTED_ACTIVATIONS = "projected_activations"
 def present(cache_name: str) -> str:
     """ONNX needs two names for a tensor that is updated in place; both are bound to the same memory."""
     return f"present_{cache_name}"
-
-
-def drafter_views(cache: CacheSpec, name: str) -> tuple[str, ...]:
-    """The drafter reads exact-length views, one a kv head, since only one head's rows are contiguous."""
-    if cache.kv_heads == 1:
-        return (name,)
-    return tuple(f"{name}.{head}" for head in range(cache.kv_heads))
 
 
 def onnx_target(caches: tuple[CacheSpec, ...], hidden_size: int, vocab_size: int) -> Signature:
@@ -128,7 +157,7 @@ def onnx_drafter(caches: tuple[CacheSpec, ...], hidden_size: int) -> Signature:
         Port(view, "float32", (1, cache.slots_axis, cache.head_dim))
         for cache in caches
         for name in (cache.key, cache.value)
-        for view in drafter_views(cache, name)
+        for view in cache.head_names(name)
     )
     return Signature(
         inputs=(
@@ -144,3 +173,76 @@ def onnx_drafter(caches: tuple[CacheSpec, ...], hidden_size: int) -> Signature:
             Port(PROJECTED_ACTIVATIONS, "float32", (1, hidden_size)),
         ),
     )
+
+
+def tflite_embedder(name: str, rows: int, width: tuple[int, ...]) -> Signature:
+    """A signature of embedder.tflite or per_layer_embedder.tflite: rows of its table, scaled.
+
+    Args:
+        name: of the output.
+        rows: T.
+        width: (D,) or (L, P).
+    """
+    return Signature((Port(TOKEN_IDS, "int32", (1, rows)),), (Port(name, "float32", (1, rows, *width)),))
+
+
+def tflite_target(
+    caches: tuple[CacheSpec, ...], window: int, hidden_size: int, vocab_size: int, per_layer: tuple[int, int] | None, rows: int
+) -> Signature:
+    """A signature of target.tflite: one of VERIFY for its number of rows, else of PREFILL, which has no logits.
+
+    Args:
+        per_layer: (L, P), or None where the model has no per-layer embedding.
+        rows: T.
+    """
+    cached = tuple(port for cache in caches for port in _cache_ports(cache, window))
+    kinds = [kind for kind in CacheKind if any(cache.kind is kind for cache in caches)]
+    embeddings = [Port(EMBEDDINGS, "float32", (1, rows, hidden_size))]
+    if per_layer:
+        embeddings.append(Port(PER_LAYER_EMBEDDINGS, "float32", (1, rows, *per_layer)))
+    emitted = (Port(LOGITS, "float32", (1, rows, vocab_size)), Port(ACTIVATIONS, "float32", (1, rows, hidden_size)))
+    return Signature(
+        inputs=(
+            *embeddings,
+            Port(INPUT_POS, "int32", (rows,)),
+            *(Port(CACHE_START[kind], "int32", (4,)) for kind in kinds),
+            *_mask_ports(kinds, window, rows),
+            *cached,
+        ),
+        outputs=(*(emitted if rows in VERIFY else ()), *cached),
+    )
+
+
+def tflite_drafter(caches: tuple[CacheSpec, ...], window: int, hidden_size: int) -> Signature:
+    """drafter.tflite: one draft step over the committed rows of `caches`, the target's that the drafter reads.
+
+    `activations` are the token's scaled embedding and the hidden state, joined.
+    """
+    kinds = [kind for kind in CacheKind if any(cache.kind is kind for cache in caches)]
+    return Signature(
+        inputs=(
+            Port(ACTIVATIONS, "float32", (1, 1, 2 * hidden_size)),
+            Port(INPUT_POS, "int32", (1,)),
+            *_mask_ports(kinds, window, 1),
+            *(port for cache in caches for port in _cache_ports(cache, window)),
+        ),
+        outputs=(
+            Port(DRAFT_TOKEN, "int32", (1,)),
+            Port(DRAFT_LOGIT, "float32", (1,)),
+            Port(DRAFT_LOGSUMEXP, "float32", (1,)),
+            Port(PROJECTED_ACTIVATIONS, "float32", (1, 1, hidden_size)),
+        ),
+    )
+
+
+def _slots(kind: CacheKind, window: int) -> int | str:
+    return local_slots(window) if kind is CacheKind.LOCAL else "S"
+
+
+def _cache_ports(cache: CacheSpec, window: int) -> list[Port]:
+    shape = (1, 1, _slots(cache.kind, window), cache.head_dim)
+    return [Port(head, "float32", shape) for name in (cache.key, cache.value) for head in cache.head_names(name)]
+
+
+def _mask_ports(kinds: list[CacheKind], window: int, rows: int) -> list[Port]:
+    return [Port(MASK[kind], "float32", (1, 1, rows, _slots(kind, window))) for kind in kinds]

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from paceline.backends.base import Graphs, Verified
-from paceline.kv_cache import PREFILL_CHUNK, KVCache
+from paceline.kv_cache import KVCache
+from paceline.signatures import PREFILL_CHUNK
 
 
 class Target:

@@ -15,7 +15,8 @@ from reference import Reference
 
 from paceline.backends.ort import OrtBackend, OrtGraphs
 from paceline.bundle import Bundle
-from paceline.kv_cache import PREFILL_CHUNK, KVCache
+from paceline.kv_cache import KVCache
+from paceline.signatures import PREFILL_CHUNK
 from paceline.signatures import CacheKind, present
 from paceline.target import Target
 from paceline_export.bundle import export

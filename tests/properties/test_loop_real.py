@@ -17,7 +17,8 @@ import paceline
 from paceline.backends.base import DraftStep, Graphs, Verified
 from paceline.drafter import Drafter
 from paceline.generate import MAX_DRAFT_LENGTH, generate
-from paceline.kv_cache import PREFILL_CHUNK, KVCache
+from paceline.kv_cache import KVCache
+from paceline.signatures import PREFILL_CHUNK
 from paceline.stats import Stats
 from paceline.target import Target
 

@@ -16,9 +16,10 @@ import numpy as np
 import onnx_ir as ir
 
 from paceline import signatures
+from paceline.bundle import GraphFiles
 from paceline.signatures import CacheKind, CacheSpec, Port, Signature
 from paceline_export.checkpoint import Drafter, Target
-from paceline_export.config import AttentionKind, TargetConfig
+from paceline_export.lower.caches import cache_specs, drafter_caches
 from paceline_export.lower.external_data import ExternalData, Progress
 from paceline_export.lower.onnx_ops import CONTRIB, OPSETS, GraphState, OnnxOps, width
 from paceline_export.model.drafter import draft_choice, draft_state
@@ -105,29 +106,17 @@ class DrafterOps(OnnxOps):
         return attended[0] if len(attended) == 1 else self.node("Concat", *attended, axis=2)
 
 
-def cache_specs(config: TargetConfig) -> tuple[CacheSpec, ...]:
-    """The KV tensors of a target, in layer order."""
-    kinds = {AttentionKind.LOCAL: CacheKind.LOCAL, AttentionKind.FULL: CacheKind.FULL}
-    return tuple(CacheSpec(x.index, kinds[x.kind], x.kv_heads, x.head_dim) for x in config.own_layers)
-
-
-def drafter_caches(target: TargetConfig, drafter: Drafter) -> tuple[CacheSpec, ...]:
-    """The target's KV tensors that the drafter reads, in layer order."""
-    read = {layer.kv_source for layer in drafter.config.layers}
-    return tuple(spec for spec in cache_specs(target) if spec.layer in read)
-
-
-def write_pair(folder: Path, target: Target, drafter: Drafter, progress: Progress) -> dict[str, Signature]:
-    """Writes both graphs and their weight files into `folder`; the drafter's input table is the target's.
-
-    Returns:
-        the signatures, by graph file.
-    """
+def write_pair(folder: Path, target: Target, drafter: Drafter, progress: Progress) -> GraphFiles:
+    """Writes both graphs and their weight files into `folder`; the drafter's input table is the target's."""
     with ExternalData(folder, f"{TARGET_FILE}.data", progress) as data:
         target_signature = _write_target(folder, target, data)
     with ExternalData(folder, f"{DRAFTER_FILE}.data", progress) as own:
         drafter_signature = _write_drafter(folder, target, drafter, own, table=data.written[TABLE])
-    return {TARGET_FILE: target_signature, DRAFTER_FILE: drafter_signature}
+    described = {TARGET_FILE: target_signature, DRAFTER_FILE: drafter_signature}
+    return GraphFiles(
+        {"target": TARGET_FILE, "drafter": DRAFTER_FILE},
+        {name: {signatures.MAIN: signature.to_json()} for name, signature in described.items()},
+    )
 
 
 def _write_target(folder: Path, target: Target, data: ExternalData) -> Signature:
@@ -159,15 +148,15 @@ def _write_target(folder: Path, target: Target, data: ExternalData) -> Signature
 
 def _write_drafter(folder: Path, target: Target, drafter: Drafter, own: ExternalData, table: ir.ExternalTensor) -> Signature:
     config, state = drafter.config, GraphState(own)
-    specs = drafter_caches(target.config, drafter)
+    specs = drafter_caches(target.config, config)
     signature = signatures.onnx_drafter(specs, config.target_hidden_size)
     inputs = {port.name: _value(port) for port in signature.inputs}
     op = DrafterOps(state, inputs[signatures.INPUT_POS])
     op.prepare_rotation(list(config.ropes.values()))
     op.views = {
         spec.layer: (
-            [inputs[view] for view in signatures.drafter_views(spec, spec.key)],
-            [inputs[view] for view in signatures.drafter_views(spec, spec.value)],
+            [inputs[view] for view in spec.head_names(spec.key)],
+            [inputs[view] for view in spec.head_names(spec.value)],
         )
         for spec in specs
     }

@@ -33,19 +33,28 @@ def drafter_shapes(config: DrafterConfig) -> Shapes:
 def draft_state(
     op: Ops, config: DrafterConfig, w: Weights, target_table: Weight, token: Value, hidden: Value
 ) -> tuple[Value, Value]:
-    """Runs the drafter's layers for one step.
+    """`draft_layers` of a token and a hidden state.
 
     Args:
         target_table: the target's token embedding [V, D]; its rows come first in the input, scaled by sqrt(D).
         token: the newest token [B, T] (T is 1 outside training).
         hidden: [B, T, D] the target's activations of the row that produced `token`, or, on later
             steps of a round, the previous step's projected state.
+    """
+    embedded = op.scale(op.embedding(target_table, token), config.target_hidden_size**0.5)
+    return draft_layers(op, config, w, op.concat(embedded, hidden))
+
+
+def draft_layers(op: Ops, config: DrafterConfig, w: Weights, joined: Value) -> tuple[Value, Value]:
+    """Runs the drafter's layers for one step.
+
+    Args:
+        joined: [B, T, 2 D], the token's scaled embedding and then the hidden state.
 
     Returns:
         the state [B, T, D'] that the head reads, and the projected state [B, T, D] for the next step.
     """
-    embedded = op.scale(op.embedding(target_table, token), config.target_hidden_size**0.5)
-    x = op.linear(op.concat(embedded, hidden), w["pre_projection.weight"])
+    x = op.linear(joined, w["pre_projection.weight"])
     for layer in config.layers:
         x = finish(op, config, w, layer, x, attend(op, config, w, layer, x), per_layer_input=None)
     state = op.rms_norm(x, w["model.norm.weight"], config.norm_epsilon)

@@ -14,6 +14,14 @@ from paceline_export.weights import Shapes, Weights
 
 
 @dataclass(frozen=True)
+class Embedded:
+    """What the tables hold for some tokens."""
+
+    x: Value  # [B, T, D], scaled by sqrt(D)
+    per_layer: Value | None  # [B, T, layers, P], scaled by sqrt(P); None where the model has no per-layer table
+
+
+@dataclass(frozen=True)
 class Filled:
     """Where a pass stands once every KV row is written: inside the last layer that owns KV."""
 
@@ -38,13 +46,34 @@ def target_shapes(config: TargetConfig) -> Shapes:
 
 
 def fill(op: Ops, config: TargetConfig, w: Weights, tokens: Value) -> Filled:
-    """Writes the KV rows of `tokens` [B, T]; this is all that prefill needs.
+    """`fill_rows` of the embeddings of `tokens` [B, T]."""
+    return fill_rows(op, config, w, embed(op, config, w, tokens))
+
+
+def embed(op: Ops, config: TargetConfig, w: Weights, tokens: Value) -> Embedded:
+    """Looks `tokens` [B, T] up; the only part of a pass that reads the token tables as tables."""
+    per_layer = per_layer_embeddings(op, config, w, tokens) if config.per_layer_size else None
+    return Embedded(token_embeddings(op, config, w, tokens), per_layer)
+
+
+def token_embeddings(op: Ops, config: TargetConfig, w: Weights, tokens: Value) -> Value:
+    """Rows of the main table, scaled: [B, T, D]."""
+    return op.scale(op.embedding(w["model.embed_tokens.weight"], tokens), config.hidden_size**0.5)
+
+
+def per_layer_embeddings(op: Ops, config: TargetConfig, w: Weights, tokens: Value) -> Value:
+    """Rows of the per-layer table, scaled: [B, T, layers, P]."""
+    packed = op.embedding(w["model.embed_tokens_per_layer.weight"], tokens)
+    return op.scale(op.fold(packed, len(config.layers)), config.per_layer_size**0.5)
+
+
+def fill_rows(op: Ops, config: TargetConfig, w: Weights, embedded: Embedded) -> Filled:
+    """Writes the KV rows of embedded tokens; this is all that prefill needs.
 
     Layers that share KV write nothing, so a prompt never runs through them, nor through the
     rest of the last layer that owns KV.
     """
-    x = op.scale(op.embedding(w["model.embed_tokens.weight"], tokens), config.hidden_size**0.5)
-    per_layer = _per_layer_inputs(op, config, w, tokens, x)
+    x, per_layer = embedded.x, _per_layer_inputs(op, config, w, embedded)
     *before, last = config.own_layers
     for layer in before:
         attended = attend(op, config, w, layer, x)
@@ -68,16 +97,14 @@ def finish_rows(op: Ops, config: TargetConfig, w: Weights, filled: Filled) -> tu
     return (logits if config.softcap is None else op.softcap(logits, config.softcap)), activations
 
 
-def _per_layer_inputs(op: Ops, config: TargetConfig, w: Weights, tokens: Value, x: Value) -> Value | None:
+def _per_layer_inputs(op: Ops, config: TargetConfig, w: Weights, embedded: Embedded) -> Value | None:
     """Every layer's own small embedding of the token, mixed with a projection of the main one: [B, T, layers, P]."""
-    if not config.per_layer_size:
+    if embedded.per_layer is None:
         return None
-    looked_up = op.embedding(w["model.embed_tokens_per_layer.weight"], tokens)
-    looked_up = op.scale(op.fold(looked_up, len(config.layers)), config.per_layer_size**0.5)
-    projected = op.scale(op.linear(x, w["model.per_layer_model_projection.weight"]), config.hidden_size**-0.5)
-    projected = op.fold(projected, len(config.layers))
+    projected = op.linear(embedded.x, w["model.per_layer_model_projection.weight"])
+    projected = op.fold(op.scale(projected, config.hidden_size**-0.5), len(config.layers))
     projected = op.rms_norm(projected, w["model.per_layer_projection_norm.weight"], config.norm_epsilon)
-    return op.scale(op.add(projected, looked_up), 2**-0.5)
+    return op.scale(op.add(projected, embedded.per_layer), 2**-0.5)
 
 
 def _slice(op: Ops, per_layer_inputs: Value | None, layer: int) -> Value | None:

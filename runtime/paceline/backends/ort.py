@@ -39,8 +39,8 @@ class OrtBackend:
         if graphs is None:
             raise InputError(f"{bundle.folder} has no ONNX graphs; export it with --format onnx.")
         self.manifest = bundle.manifest
-        self.target = _session(bundle.folder / graphs.target, threads or 0)
-        self.drafter = _session(bundle.folder / graphs.drafter, DRAFTER_THREADS)
+        self.target = _session(bundle.folder / graphs.parts["target"], threads or 0)
+        self.drafter = _session(bundle.folder / graphs.parts["drafter"], DRAFTER_THREADS)
 
     def bind(self, cache: KVCache) -> OrtGraphs:
         """See `Backend.bind`."""
@@ -139,7 +139,7 @@ class _DrafterCall:
         if self.bound != (cache.length, cache.local_start):
             for spec in self.caches:
                 for name in (spec.key, spec.value):
-                    for head, view in enumerate(signatures.drafter_views(spec, name)):
+                    for head, view in enumerate(spec.head_names(name)):
                         _bind(self.io.bind_input, view, cache.view(spec, name, head))
             self.bound = (cache.length, cache.local_start)
             # Constant in a round: every step stands where the pending token will be written.

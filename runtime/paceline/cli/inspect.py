@@ -13,7 +13,7 @@ from rich.table import Table
 from paceline.bundle import Bundle, Manifest
 from paceline.cli.command import Command, ExitCode
 from paceline.errors import InputError
-from paceline.kv_cache import PREFILL_CHUNK
+from paceline.signatures import PREFILL_CHUNK
 from paceline.signatures import CacheKind
 
 FLOAT_BYTES = 4

@@ -1,0 +1,191 @@
+"""A .tflite file: small things in a flatbuffer, and behind it the weights, appended one at a time.
+
+A buffer of the flatbuffer names its weights by offset and size in the file, so a file may exceed the 2 GiB that a
+flatbuffer itself can hold, and only one tensor is ever in memory. Schema: `ai_edge_litert.schema_py_generated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.tools.flatbuffer_utils import update_packed_buffer
+from numpy.typing import NDArray
+
+from paceline.signatures import GROWTH_SLOTS, Port
+
+FILE_IDENTIFIER = b"TFL3"
+SCHEMA_VERSION = 3
+ALIGNMENT_BYTES = 64  # XNNPACK reads weights in place with vector loads
+NO_DATA = 0  # buffer 0 is empty by the schema's rule; tensors that are computed name it
+VARIES = -1  # a dimension that is set when the graph is called
+TYPES = {"float32": schema.TensorType.FLOAT32, "int32": schema.TensorType.INT32}
+Progress = Callable[[str, int], None]  # tensor name, bytes written
+Builtin = schema.BuiltinOperator
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of one subgraph."""
+
+    index: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Weights behind the flatbuffer, read when the file is written."""
+
+    name: str
+    buffer: int
+    bytes: int
+    read: Callable[[], NDArray[Any]]
+
+
+class TfliteFile:
+    """Collects subgraphs and weights; `save` writes them. Weights and constants are shared by all subgraphs."""
+
+    def __init__(self) -> None:
+        self.model = schema.ModelT()
+        self.model.version = SCHEMA_VERSION
+        self.model.description = b"paceline"
+        self.model.operatorCodes, self.model.subgraphs, self.model.signatureDefs = [], [], []
+        self.model.buffers = [schema.BufferT()]
+        self._stored: dict[str, Stored] = {}
+        self._constants: dict[tuple[str, bytes], int] = {}
+        self._codes: dict[tuple[int, int], int] = {}
+
+    def stored(self, name: str, shape: Sequence[int], dtype: str, read: Callable[[], NDArray[Any]]) -> int:
+        """The buffer of the weights called `name`; the same name is stored once."""
+        if name not in self._stored:
+            size = prod(shape) * np.dtype(dtype).itemsize
+            buffer = schema.BufferT()
+            buffer.offset = buffer.size = 1  # fields that are 0 have no place in the file that `save` could fill
+            self.model.buffers.append(buffer)
+            self._stored[name] = Stored(name, len(self.model.buffers) - 1, size, read)
+        return self._stored[name].buffer
+
+    def constant(self, values: NDArray[Any]) -> int:
+        """The buffer of a small constant inside the flatbuffer."""
+        key = (str(values.dtype), values.tobytes())
+        if key not in self._constants:
+            buffer = schema.BufferT()
+            buffer.data = np.frombuffer(key[1], np.uint8)
+            self.model.buffers.append(buffer)
+            self._constants[key] = len(self.model.buffers) - 1
+        return self._constants[key]
+
+    def operator_code(self, builtin: int, version: int) -> int:
+        """The index of an operator in the file's list."""
+        if (builtin, version) not in self._codes:
+            code = schema.OperatorCodeT()
+            # Readers older than the wide field look at the byte, where 127 says: see the wide field.
+            code.builtinCode, code.deprecatedBuiltinCode, code.version = builtin, min(builtin, 127), version
+            self._codes[builtin, version] = len(self.model.operatorCodes)
+            self.model.operatorCodes.append(code)
+        return self._codes[builtin, version]
+
+    def save(self, file: Path, progress: Progress) -> None:
+        """Writes the file; weights are read one at a time."""
+        builder = flatbuffers.Builder(1 << 20)
+        builder.Finish(self.model.Pack(builder), file_identifier=FILE_IDENTIFIER)
+        head = bytearray(builder.Output())
+        packed, offset = schema.Model.GetRootAs(head), _aligned(len(head))
+        for stored in self._stored.values():
+            update_packed_buffer(packed.Buffers(stored.buffer), offset=offset, size=stored.bytes)
+            offset = _aligned(offset + stored.bytes)
+        with open(file, "xb") as stream:
+            stream.write(head)
+            for stored in self._stored.values():
+                values = np.ascontiguousarray(stored.read())
+                assert values.nbytes == stored.bytes, f"{stored.name} has another size than it announced"
+                stream.seek(_aligned(stream.tell()))
+                stream.write(values.data)
+                progress(stored.name, stored.bytes)
+                del values
+            stream.truncate(_aligned(stream.tell()))
+
+
+class Subgraph:
+    """One signature's graph."""
+
+    def __init__(self, file: TfliteFile, name: str):
+        self.file, self.name = file, name
+        self.graph = schema.SubGraphT()
+        self.graph.name = name.encode()
+        self.graph.tensors, self.graph.operators, self.graph.inputs, self.graph.outputs = [], [], [], []
+        self._names: dict[str, list[tuple[str, int]]] = {"inputs": [], "outputs": []}
+
+    def tensor(self, shape: Sequence[int], dtype: str = "float32", buffer: int = NO_DATA, name: str = "") -> Tensor:
+        """A new tensor; a dimension that VARIES is written with the size that caches start with."""
+        made = schema.TensorT()
+        made.shape = np.array([GROWTH_SLOTS if size == VARIES else size for size in shape], np.int32)
+        if VARIES in shape:
+            made.shapeSignature = np.array(shape, np.int32)
+        made.type, made.buffer, made.hasRank = TYPES[dtype], buffer, True
+        made.name = (name or f"t{len(self.graph.tensors)}").encode()
+        self.graph.tensors.append(made)
+        return Tensor(len(self.graph.tensors) - 1, tuple(shape))
+
+    def constant(self, values: NDArray[Any]) -> Tensor:
+        """A small constant."""
+        return self.tensor(values.shape, str(values.dtype), self.file.constant(values))
+
+    def input(self, port: Port) -> Tensor:
+        """An input of the signature."""
+        made = self.tensor([VARIES if isinstance(size, str) else size for size in port.shape], port.dtype, name=port.name)
+        self.graph.inputs.append(made.index)
+        self._names["inputs"].append((port.name, made.index))
+        return made
+
+    def output(self, port: Port, tensor: Tensor) -> None:
+        """Makes a tensor an output of the signature."""
+        expected = tuple(VARIES if isinstance(size, str) else size for size in port.shape)
+        assert tensor.shape == expected, f"{port.name}: {tensor.shape} is not {expected}"
+        self.graph.outputs.append(tensor.index)
+        self._names["outputs"].append((port.name, tensor.index))
+
+    def operator(
+        self, builtin: int, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], options: Any = None, version: int = 1
+    ) -> None:
+        """Appends an operator; None stands for an optional input that is left out."""
+        made = schema.OperatorT()
+        made.opcodeIndex = self.file.operator_code(builtin, version)
+        made.inputs = [-1 if tensor is None else tensor.index for tensor in inputs]
+        made.outputs = [tensor.index for tensor in outputs]
+        if options is not None:
+            made.builtinOptions = options
+            made.builtinOptionsType = getattr(schema.BuiltinOptions, type(options).__name__.removesuffix("T"))
+        self.graph.operators.append(made)
+
+    def finish(self) -> None:
+        """Adds the graph and its signature to the file, without the operators whose results nobody reads."""
+        needed, kept = set(self.graph.outputs), []
+        for operator in reversed(self.graph.operators):
+            if needed & set(operator.outputs):
+                needed |= set(operator.inputs)
+                kept.append(operator)
+        self.graph.operators = kept[::-1]
+        signature = schema.SignatureDefT()
+        signature.signatureKey, signature.subgraphIndex = self.name.encode(), len(self.file.model.subgraphs)
+        signature.inputs, signature.outputs = (
+            [_tensor_map(name, index) for name, index in self._names[direction]] for direction in ("inputs", "outputs")
+        )
+        self.file.model.subgraphs.append(self.graph)
+        self.file.model.signatureDefs.append(signature)
+
+
+def _tensor_map(name: str, index: int) -> Any:
+    made = schema.TensorMapT()
+    made.name, made.tensorIndex = name.encode(), index
+    return made
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

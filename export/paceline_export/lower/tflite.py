@@ -1,0 +1,124 @@
+"""The TFLite lowering: the target in six signatures that share every weight, the drafter, and the token tables.
+
+The tables are files of their own, because prefill and drafting need rows of them without the rest, and because
+LiteRT-LM wants them so. Full caches are inputs whose number of slots varies; local ones have a fixed size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paceline import signatures
+from paceline.bundle import GraphFiles
+from paceline.signatures import CacheSpec, Signature
+from paceline_export.checkpoint import Drafter, Target
+from paceline_export.lower.caches import cache_specs, drafter_caches
+from paceline_export.lower.flatbuffer import Progress, Subgraph, Tensor, TfliteFile
+from paceline_export.lower.tflite_ops import Rows, TfliteOps
+from paceline_export.model.drafter import draft_choice, draft_layers
+from paceline_export.model.target import Embedded, fill_rows, finish_rows, per_layer_embeddings, token_embeddings
+
+TARGET, DRAFTER, EMBEDDER, PER_LAYER_EMBEDDER = (
+    f"{name}.tflite" for name in ("target", "drafter", "embedder", "per_layer_embedder")
+)
+ROWS = (*signatures.VERIFY.items(), *signatures.PREFILL.items())  # rows of a call, name of its signature
+
+
+@dataclass
+class Entry:
+    """One signature under construction."""
+
+    file: TfliteFile
+    name: str
+    signature: Signature
+    op: TfliteOps = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.op = TfliteOps(Subgraph(self.file, self.name))
+        self.inputs = {port.name: self.op.graph.input(port) for port in self.signature.inputs}
+
+    def read_caches(self, specs: tuple[CacheSpec, ...]) -> None:
+        """Gives the op set the KV rows, and what says which of them are seen."""
+        for spec in specs:
+            keys, values = ([self.inputs[name] for name in spec.head_names(x)] for x in (spec.key, spec.value))
+            self.op.rows[spec.layer] = Rows(spec.kind, keys, values)
+        for kind in {spec.kind for spec in specs}:
+            mask = self.inputs[signatures.MASK[kind]]
+            rows, slots = mask.shape[2:]
+            self.op.masks[kind] = self.op.reshape(mask, 1, rows, 1, slots) if rows > 1 else mask
+
+    def finish(self, outputs: dict[str, Tensor]) -> None:
+        """Adds the signature to its file; outputs by name."""
+        for port in self.signature.outputs:
+            self.op.graph.output(port, outputs[port.name])
+        self.op.graph.finish()
+
+
+def write_pair(folder: Path, target: Target, drafter: Drafter, progress: Progress) -> GraphFiles:
+    """Writes all files of the format into `folder`."""
+    made = {TARGET: _target(target), DRAFTER: _drafter(target, drafter)}
+    parts = {"target": TARGET, "drafter": DRAFTER, "embedder": EMBEDDER}
+    config = target.config
+    made[EMBEDDER] = _table(target, token_embeddings, signatures.EMBEDDINGS, (config.hidden_size,))
+    if config.per_layer_size:
+        width = (len(config.layers), config.per_layer_size)
+        made[PER_LAYER_EMBEDDER] = _table(target, per_layer_embeddings, signatures.PER_LAYER_EMBEDDINGS, width)
+        parts["per_layer_embedder"] = PER_LAYER_EMBEDDER
+    for name, entries in made.items():
+        entries[0].file.save(folder / name, progress)
+    described = {name: {entry.name: entry.signature.to_json() for entry in entries} for name, entries in made.items()}
+    return GraphFiles(parts, described)
+
+
+def _target(target: Target) -> list[Entry]:
+    config, file, entries = target.config, TfliteFile(), []
+    specs = cache_specs(config)
+    per_layer = (len(config.layers), config.per_layer_size) if config.per_layer_size else None
+    for rows, name in ROWS:
+        signature = signatures.tflite_target(specs, config.window, config.hidden_size, config.vocab_size, per_layer, rows)
+        entry = Entry(file, name, signature)
+        op, inputs = entry.op, entry.inputs
+        entry.read_caches(specs)
+        op.starts = {kind: inputs[signatures.CACHE_START[kind]] for kind in op.masks}
+        op.prepare_rotation(inputs[signatures.INPUT_POS], list(config.ropes.values()))
+        embedded = Embedded(inputs[signatures.EMBEDDINGS], inputs.get(signatures.PER_LAYER_EMBEDDINGS))
+        filled, outputs = fill_rows(op, config, target.weights, embedded), {}
+        if rows in signatures.VERIFY:
+            outputs[signatures.LOGITS], outputs[signatures.ACTIVATIONS] = finish_rows(op, config, target.weights, filled)
+        for spec in specs:
+            for cache, tensors in ((spec.key, op.rows[spec.layer].keys), (spec.value, op.rows[spec.layer].values)):
+                outputs |= dict(zip(spec.head_names(cache), tensors, strict=True))
+        entry.finish(outputs)
+        entries.append(entry)
+    return entries
+
+
+def _drafter(target: Target, drafter: Drafter) -> list[Entry]:
+    config, weights = drafter.config, drafter.weights
+    specs = drafter_caches(target.config, drafter.config)
+    entry = Entry(TfliteFile(), signatures.DRAFT, signatures.tflite_drafter(specs, config.window, config.target_hidden_size))
+    entry.read_caches(specs)
+    entry.op.prepare_rotation(entry.inputs[signatures.INPUT_POS], list(config.ropes.values()))
+    state, projected = draft_layers(entry.op, config, weights, entry.inputs[signatures.ACTIVATIONS])
+    choice = draft_choice(entry.op, config, weights, state)
+    entry.finish(
+        {
+            signatures.DRAFT_TOKEN: choice.token,
+            signatures.DRAFT_LOGIT: choice.logit,
+            signatures.DRAFT_LOGSUMEXP: choice.logsumexp,
+            signatures.PROJECTED_ACTIVATIONS: projected,
+        }
+    )
+    return [entry]
+
+
+def _table(target: Target, look_up: Callable[..., Tensor], output: str, width: tuple[int, ...]) -> list[Entry]:
+    """A token table, with a signature for every number of rows that the target has."""
+    file, entries = TfliteFile(), []
+    for rows, name in ROWS:
+        entry = Entry(file, name, signatures.tflite_embedder(output, rows, width))
+        entry.finish({output: look_up(entry.op, target.config, target.weights, entry.inputs[signatures.TOKEN_IDS])})
+        entries.append(entry)
+    return entries

@@ -1,0 +1,268 @@
+"""The op vocabulary as TFLite operators, chosen so that XNNPACK takes all but lookups, cache writes and integers.
+
+Inside a graph B is 1 and T is a number: plain values are [1, T, D], folded ones [1, T, groups, size]. Keys and values of
+a layer are one tensor [1, 1, S, H] for each kv head, since only one head's rows are contiguous.
+
+A row's result must not depend on T, bit for bit: matrix products are sums in one order whatever the number of rows, and
+the sums of a softmax have the same order as long as S and the slot of a row change by whole blocks (`ROW_BLOCK`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from paceline.signatures import CacheKind
+from paceline_export.config import ClusteredHead, Rope
+from paceline_export.lower.flatbuffer import VARIES, Builtin, Subgraph, Tensor
+from paceline_export.model.ops import DraftChoice
+from paceline_export.weights import Weight, read_permutation
+
+KEEPS_DIMENSIONS = 5  # the version of FULLY_CONNECTED that has keep_num_dims
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The KV rows of one layer: keys and values, each one tensor [1, 1, S, H] for every kv head."""
+
+    kind: CacheKind
+    keys: list[Tensor]
+    values: list[Tensor]
+
+
+@dataclass
+class TfliteOps:
+    """`Ops` on the tensors of one subgraph.
+
+    Attributes:
+        rows: layer -> its KV rows; `cache_update` replaces the entry by the rows after the write.
+        starts: kind of cache -> int32 [4], where this call's rows go: [0, 0, slot, 0].
+        masks: kind of cache -> [1, T, 1, S], 0 for a row that is visible and a very negative number for others.
+        tables: rope -> cosines and sines [1, T, 1, H] of this call's positions.
+    """
+
+    graph: Subgraph
+    rows: dict[int, Rows] = field(default_factory=dict)
+    starts: dict[CacheKind, Tensor] = field(default_factory=dict)
+    masks: dict[CacheKind, Tensor] = field(default_factory=dict)
+    tables: dict[Rope, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def node(
+        self,
+        builtin: int,
+        inputs: Sequence[Tensor | None],
+        shape: Sequence[int],
+        options: Any = None,
+        dtype: str = "float32",
+        version: int = 1,
+    ) -> Tensor:
+        """Adds an operator with one output and returns that."""
+        made = self.graph.tensor(shape, dtype)
+        self.graph.operator(builtin, inputs, [made], options, version)
+        return made
+
+    def constant(self, values: Any, dtype: Any = np.float32) -> Tensor:
+        return self.graph.constant(np.asarray(values, dtype))
+
+    def weight(self, weight: Weight) -> Tensor:
+        return self.stored(weight.name, weight.shape, "float32", weight.read)
+
+    def stored(self, name: str, shape: Sequence[int], dtype: str, read: Any) -> Tensor:
+        """Weights behind the flatbuffer; `read` makes their values."""
+        return self.graph.tensor(shape, dtype, self.graph.file.stored(name, shape, dtype, read), name)
+
+    def reshape(self, x: Tensor, *shape: int, dtype: str = "float32") -> Tensor:
+        if x.shape == shape:
+            return x
+        options = schema.ReshapeOptionsT()
+        options.newShape = list(shape)
+        return self.node(Builtin.RESHAPE, [x, self.constant(shape, np.int32)], shape, options, dtype)
+
+    # The vocabulary.
+
+    def embedding(self, table: Weight, tokens: Tensor) -> Tensor:
+        count, width = tokens.shape[-1], table.shape[1]
+        flat = self.reshape(tokens, count, dtype="int32")
+        looked_up = self.node(Builtin.EMBEDDING_LOOKUP, [flat, self.weight(table)], (count, width))
+        return self.reshape(looked_up, 1, count, width)
+
+    def linear(self, x: Tensor, weight: Weight) -> Tensor:
+        options = schema.FullyConnectedOptionsT()
+        options.keepNumDims = True
+        shape = (*x.shape[:-1], weight.shape[0])
+        inputs = [x, self.weight(weight), None]
+        return self.node(Builtin.FULLY_CONNECTED, inputs, shape, options, version=KEEPS_DIMENSIONS)
+
+    def rms_norm(self, x: Tensor, weight: Weight | None, epsilon: float) -> Tensor:
+        options = schema.ReducerOptionsT()
+        options.keepDims = True
+        last, one = self.constant([len(x.shape) - 1], np.int32), (*x.shape[:-1], 1)
+        mean = self.node(Builtin.MEAN, [self.multiply(x, x), last], one, options)
+        scale = self.node(Builtin.RSQRT, [self.add(mean, self.constant([epsilon]))], one)
+        normed = self.multiply(x, scale)
+        return normed if weight is None else self.multiply(normed, self.weight(weight))
+
+    def gelu(self, x: Tensor) -> Tensor:
+        options = schema.GeluOptionsT()
+        options.approximate = True
+        return self.node(Builtin.GELU, [x], x.shape, options)
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.node(Builtin.ADD, [x, y], x.shape, schema.AddOptionsT())
+
+    def multiply(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.node(Builtin.MUL, [x, y], x.shape, schema.MulOptionsT())
+
+    def scale(self, x: Tensor, factor: float) -> Tensor:
+        return self.multiply(x, self.constant([factor]))
+
+    def scale_by(self, x: Tensor, weight: Weight) -> Tensor:
+        return self.multiply(x, self.weight(weight))
+
+    def softcap(self, x: Tensor, cap: float) -> Tensor:
+        scaled = self.node(Builtin.DIV, [x, self.constant([cap])], x.shape, schema.DivOptionsT())
+        return self.scale(self.node(Builtin.TANH, [scaled], x.shape), cap)
+
+    def concat(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.join([x, y], axis=len(x.shape) - 1)
+
+    def join(self, parts: Sequence[Tensor], axis: int) -> Tensor:
+        """Joins tensors along one axis."""
+        if len(parts) == 1:
+            return parts[0]
+        options = schema.ConcatenationOptionsT()
+        options.axis = axis
+        first = parts[0].shape
+        shape = (*first[:axis], sum(part.shape[axis] for part in parts), *first[axis + 1 :])
+        return self.node(Builtin.CONCATENATION, parts, shape, options)
+
+    def slice(self, x: Tensor, axis: int, start: int, size: int) -> Tensor:
+        """Part of one axis."""
+        begin = [start if i == axis else 0 for i in range(len(x.shape))]
+        shape = [size if i == axis else whole for i, whole in enumerate(x.shape)]
+        inputs = [x, self.constant(begin, np.int32), self.constant(shape, np.int32)]
+        return self.node(Builtin.SLICE, inputs, shape, schema.SliceOptionsT())
+
+    def fold(self, x: Tensor, groups: int) -> Tensor:
+        return self.reshape(x, *x.shape[:-1], groups, x.shape[-1] // groups)
+
+    def pick(self, x: Tensor, group: int) -> Tensor:
+        return self.reshape(self.slice(x, 2, group, 1), *x.shape[:2], x.shape[3])
+
+    def unfold_heads(self, x: Tensor) -> Tensor:
+        return self.reshape(x, *x.shape[:2], x.shape[2] * x.shape[3])
+
+    def rotate(self, x: Tensor, rope: Rope) -> Tensor:
+        cos, sin = self.tables[rope]
+        half = x.shape[3] // 2
+        swapped = self.concat(self.slice(x, 3, half, half), self.slice(x, 3, 0, half))
+        return self.add(self.multiply(x, cos), self.multiply(swapped, sin))
+
+    def prepare_rotation(self, positions: Tensor, ropes: Sequence[Rope]) -> None:
+        """Tables of this call's positions int32 [T], computed in the graph: no table bounds the context.
+
+        The sines carry the sign of rotate-half: the low half of a head subtracts.
+        """
+        count = positions.shape[0]
+        turns = self.node(Builtin.CAST, [positions], positions.shape, schema.CastOptionsT())
+        turns = self.reshape(turns, 1, count, 1, 1)
+        for rope in ropes:
+            half = rope.inverse_frequencies()
+            shape = (1, count, 1, rope.head_dim)
+            frequencies = self.constant(np.concatenate([half, half])[None, None, None])
+            angles = self.node(Builtin.MUL, [turns, frequencies], shape, schema.MulOptionsT())
+            sign = self.constant(np.repeat([-1.0, 1.0], half.size)[None, None, None])
+            cos, sin = self.node(Builtin.COS, [angles], shape), self.node(Builtin.SIN, [angles], shape)
+            self.tables[rope] = (cos, self.multiply(sin, sign))
+
+    def cache_update(self, layer: int, k: Tensor, v: Tensor) -> Rows:
+        past = self.rows[layer]
+        start = self.starts[past.kind]
+        _, count, _, size = k.shape
+
+        def write(cached: Tensor, new: Tensor, head: int) -> Tensor:
+            row = self.reshape(self.slice(new, 2, head, 1) if new.shape[2] > 1 else new, 1, 1, count, size)
+            inputs = [cached, row, start]
+            return self.node(Builtin.DYNAMIC_UPDATE_SLICE, inputs, cached.shape, schema.DynamicUpdateSliceOptionsT())
+
+        keys, values = ([write(c, new, h) for h, c in enumerate(old)] for old, new in ((past.keys, k), (past.values, v)))
+        self.rows[layer] = Rows(past.kind, keys, values)
+        return self.rows[layer]
+
+    def cache_read(self, layer: int) -> Rows:
+        return self.rows[layer]
+
+    def attention(self, q: Tensor, kv: Rows, window: int | None) -> Tensor:
+        """[1, T, N, H]; the mask of the cache's kind already knows the window."""
+        group = q.shape[2] // len(kv.keys)
+        parts = [
+            self._attention_of_head(self.slice(q, 2, head * group, group) if len(kv.keys) > 1 else q, k, v, kv.kind)
+            for head, (k, v) in enumerate(zip(kv.keys, kv.values, strict=True))
+        ]
+        return self.join(parts, axis=2)
+
+    def _attention_of_head(self, q: Tensor, k: Tensor, v: Tensor, kind: CacheKind) -> Tensor:
+        """All query heads [1, T, G, H] of one kv head, as one product with its rows."""
+        _, count, heads, size = q.shape
+        slots = k.shape[2]
+        folded = self.reshape(q, 1, 1, count * heads, size)
+        scores = self.product(folded, k, (1, 1, count * heads, slots), transposed=True)
+        scores = self.add(self.reshape(scores, 1, count, heads, slots), self.masks[kind])
+        options = schema.SoftmaxOptionsT()
+        options.beta = 1.0
+        shares = self.node(Builtin.SOFTMAX, [scores], scores.shape, options)
+        shares = self.reshape(shares, 1, 1, count * heads, slots)
+        return self.reshape(self.product(shares, v, (1, 1, count * heads, size), transposed=False), *q.shape)
+
+    def product(self, x: Tensor, y: Tensor, shape: Sequence[int], transposed: bool) -> Tensor:
+        """A product of two computed matrices; unlike FULLY_CONNECTED it reads the second one where it is."""
+        options = schema.BatchMatMulOptionsT()
+        options.adjY = transposed
+        return self.node(Builtin.BATCH_MATMUL, [x, y], shape, options)
+
+    def clustered_head(self, x: Tensor, centroids: Weight, ordering: Weight, table: Weight, head: ClusteredHead) -> DraftChoice:
+        size, width = table.shape[0] // head.clusters, table.shape[1]
+
+        def members() -> Any:
+            return read_permutation(ordering).reshape(head.clusters, size)
+
+        # A cluster's rows lie together, in the order of token_ordering, so that one copy fetches all of them.
+        by_cluster = self.stored(
+            f"{table.name}.by_cluster", (head.clusters, size * width), "float32", lambda: table.read()[members()]
+        )
+        tokens = self.stored(ordering.name, (head.clusters, size), "int32", lambda: members().astype(np.int32))
+        scores = self.linear(x, centroids)
+        top, values = self.graph.tensor((1, 1, head.top_k), "int32"), self.graph.tensor((1, 1, head.top_k))
+        count = self.constant(head.top_k, np.int32)
+        self.graph.operator(Builtin.TOPK_V2, [scores, count], [values, top], schema.TopKV2OptionsT())
+        best, scored = self.reshape(top, head.top_k, dtype="int32"), head.top_k * size
+        rows = self.node(Builtin.EMBEDDING_LOOKUP, [best, by_cluster], (head.top_k, size * width))
+        logits = self.product(x, self.reshape(rows, 1, scored, width), (1, 1, scored), transposed=True)
+        candidates = self.node(Builtin.GATHER, [tokens, best], (head.top_k, size), schema.GatherOptionsT(), "int32")
+        choice = self._choice(logits)
+        token = self.node(
+            Builtin.GATHER, [self.reshape(candidates, scored, dtype="int32"), choice.token], (1,), schema.GatherOptionsT(), "int32"
+        )
+        return DraftChoice(token, choice.logit, choice.logsumexp)
+
+    def dense_head(self, x: Tensor, table: Weight) -> DraftChoice:
+        return self._choice(self.linear(x, table))
+
+    def _choice(self, logits: Tensor) -> DraftChoice:
+        """The index of the largest of logits [1, 1, V], its value and the log-sum-exp, each [1]."""
+        flat = self.reshape(logits, 1, logits.shape[-1])
+        axis = self.constant([1], np.int32)
+        options = schema.ArgMaxOptionsT()
+        options.outputType = schema.TensorType.INT32
+        index = self.node(Builtin.ARG_MAX, [flat, axis], (1,), options, "int32")
+        keep = schema.ReducerOptionsT()
+        keep.keepDims = True
+        largest = self.node(Builtin.REDUCE_MAX, [flat, axis], (1, 1), keep)
+        shifted = self.node(Builtin.SUB, [flat, largest], flat.shape, schema.SubOptionsT())
+        total = self.node(Builtin.SUM, [self.node(Builtin.EXP, [shifted], flat.shape), axis], (1, 1), keep)
+        logsumexp = self.add(self.node(Builtin.LOG, [total], (1, 1)), largest)
+        return DraftChoice(index, self.reshape(largest, 1), self.reshape(logsumexp, 1))

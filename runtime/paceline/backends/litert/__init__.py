@@ -1,0 +1,1 @@
+"""The LiteRT backend, on the C interface of the library in the ai-edge-litert wheel."""

@@ -1,0 +1,147 @@
+"""The LiteRT backend: one buffer for every KV tensor, which all graphs of the pair read and write where it lies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline import signatures
+from paceline.backends.base import DraftStep, Verified
+from paceline.backends.litert.calls import CacheViews, DrafterCall, TargetCall
+from paceline.backends.litert.model import CompiledModel, Environment, TensorInfo
+from paceline.backends.litert.weight_cache import WeightCache
+from paceline.backends.names import LITERT
+from paceline.bundle import Bundle, Manifest
+from paceline.errors import InputError
+from paceline.kv_cache import KVCache
+from paceline.signatures import PREFILL, VERIFY, Port, Signature
+
+DRAFTER_THREADS = 1  # a step is too small to share
+SHORT_PREFILL, LONG_PREFILL = sorted(PREFILL)
+PACKED_PARTS = ("target", "drafter")  # the token tables have nothing that XNNPACK packs
+
+
+class LiteRtBackend:
+    """The compiled graphs, without any state of a sequence."""
+
+    name = LITERT
+
+    def __init__(self, bundle: Bundle, threads: int | None, weight_cache: bool):
+        """Loads the graphs.
+
+        Args:
+            bundle: an opened bundle that holds TFLite graphs.
+            threads: for the target; None takes the cores that this process may use.
+            weight_cache: keep the weights as XNNPACK wants them in a file of the user's cache directory.
+
+        Raises:
+            InputError: no TFLite graphs, no LiteRT, or graphs that are not those of the manifest; or the cache
+                directory cannot be written.
+        """
+        graphs = bundle.manifest.graphs.get(LITERT)
+        if graphs is None:
+            raise InputError(f"{bundle.folder} has no TFLite graphs; export it with --format tflite.")
+        self.manifest, self.environment = bundle.manifest, Environment()
+        self.models: dict[str, CompiledModel] = {}
+        for part, name in graphs.parts.items():
+            file, count = bundle.folder / name, DRAFTER_THREADS
+            if part == "target":
+                count = threads or len(os.sched_getaffinity(0))
+            if weight_cache and part in PACKED_PARTS:
+                cache = WeightCache(file, bundle.manifest.files[name].sha256, self.environment.library.version)
+                with cache.opened() as packed:
+                    self.models[part] = CompiledModel(self.environment, file, count, packed)
+            else:
+                self.models[part] = CompiledModel(self.environment, file, count)
+            require_signatures(file, self.models[part], expected_signatures(bundle.manifest, part))
+
+    def bind(self, cache: KVCache) -> LiteRtGraphs:
+        """See `Backend.bind`."""
+        return LiteRtGraphs(self, cache)
+
+
+class LiteRtGraphs:
+    """The pair's graphs on one cache; implements `Graphs`."""
+
+    def __init__(self, backend: LiteRtBackend, cache: KVCache):
+        self.cache, self.models = cache, backend.models
+        self.views = CacheViews(backend.environment, cache)
+        self._calls: dict[int, TargetCall] = {}
+        self._drafter = DrafterCall(self.models, self.views, backend.manifest.draft_position_offset)
+
+    def prefill(self, tokens: NDArray[np.int64]) -> None:
+        """See `Graphs.prefill`."""
+        start = 0
+        while start < len(tokens):
+            left = len(tokens) - start
+            rows = LONG_PREFILL if signatures.in_steps(left, SHORT_PREFILL) >= LONG_PREFILL else SHORT_PREFILL
+            self._call(rows).run(tokens[start : start + rows], self.cache.length + start)
+            start += rows
+
+    def verify(self, tokens: NDArray[np.int64]) -> Verified:
+        """See `Graphs.verify`; at most as many tokens as the largest verify signature has rows."""
+        count = len(tokens)
+        call = self._call(min(rows for rows in VERIFY if rows >= count))
+        call.run(tokens, self.cache.length)
+        return Verified(call.arrays[signatures.LOGITS][0, :count], call.arrays[signatures.ACTIVATIONS][0, :count])
+
+    def draft(self, token: int, hidden: NDArray[np.float32]) -> DraftStep:
+        """See `Graphs.draft`."""
+        return self._drafter.run(token, hidden)
+
+    def _call(self, rows: int) -> TargetCall:
+        if rows not in self._calls:
+            self._calls[rows] = TargetCall(self.models, self.views, rows)
+        return self._calls[rows]
+
+
+def expected_signatures(manifest: Manifest, part: str) -> dict[str, Signature]:
+    """The signatures that a part must have for the model that the manifest describes."""
+    read = tuple(spec for spec in manifest.caches if spec.layer in manifest.drafter_layers)
+    per_layer = (manifest.layers, manifest.per_layer_size) if manifest.per_layer_size else None
+    names = VERIFY | PREFILL
+    match part:
+        case "drafter":
+            return {signatures.DRAFT: signatures.tflite_drafter(read, manifest.window, manifest.hidden_size)}
+        case "embedder":
+            width: tuple[int, ...] = (manifest.hidden_size,)
+            return {name: signatures.tflite_embedder(signatures.EMBEDDINGS, rows, width) for rows, name in names.items()}
+        case "per_layer_embedder":
+            width = (manifest.layers, manifest.per_layer_size)
+            output = signatures.PER_LAYER_EMBEDDINGS
+            return {name: signatures.tflite_embedder(output, rows, width) for rows, name in names.items()}
+    sizes = manifest.window, manifest.hidden_size, manifest.vocab_size, per_layer
+    return {name: signatures.tflite_target(manifest.caches, *sizes, rows) for rows, name in names.items()}
+
+
+def require_signatures(file: Path, model: CompiledModel, expected: dict[str, Signature]) -> None:
+    """Compares what a file holds with what the loop will ask of it.
+
+    Raises:
+        InputError: a signature, or a tensor of one, is missing or has another shape; the text names it.
+    """
+    for name, signature in expected.items():
+        if name not in model.signatures:
+            found = ", ".join(sorted(model.signatures)) or "none"
+            raise InputError(f"{file} has no signature {name} (it has {found}); export the bundle again.")
+        info = model.signatures[name]
+        for wanted, held in ((signature.inputs, info.inputs), (signature.outputs, info.outputs)):
+            tensors = {tensor.name: tensor for tensor in held}
+            odd = set(tensors) ^ {port.name for port in wanted}
+            if odd:
+                what = "lacks" if odd - set(tensors) else "has the unknown tensor"
+                raise InputError(f"{file}: signature {name} {what} {min(odd)}; export the bundle again.")
+            for port in wanted:
+                _require_port(file, name, port, tensors[port.name])
+
+
+def _require_port(file: Path, signature: str, port: Port, found: TensorInfo) -> None:
+    shape = tuple(-1 if isinstance(size, str) else size for size in port.shape)
+    if (found.dtype, found.shape) != (port.dtype, shape):
+        raise InputError(
+            f"{file}: {port.name} of signature {signature} is {found.dtype} {list(found.shape)}, and this bundle's target and "
+            f"drafter have {port.dtype} {list(shape)}; it belongs to another pair; export the bundle again."
+        )

@@ -1,0 +1,160 @@
+"""The pair's signatures bound to one KV cache: every buffer is allocated once, and inputs are rewritten in place.
+
+A target pass is three calls: the two token tables write their rows into the target's inputs, and the target runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline import signatures
+from paceline.backends.base import DraftStep
+from paceline.backends.litert.model import BoundCall, CompiledModel, Environment, TensorBuffer, TensorInfo
+from paceline.kv_cache import KVCache, aligned_zeros
+from paceline.signatures import MASK, PREFILL, VERIFY, CacheKind
+
+
+class CacheViews:
+    """A cache's tensors as LiteRT buffers: local caches whole, full ones up to a number of slots that grows in steps."""
+
+    def __init__(self, environment: Environment, cache: KVCache):
+        self.environment, self.cache = environment, cache
+        self._local = self._buffers(CacheKind.LOCAL, cache.local_slots)
+        self._full: dict[int, dict[str, TensorBuffer]] = {}
+
+    def at(self, slots: int) -> dict[str, TensorBuffer]:
+        """Every KV tensor by name; `slots` are those of the full caches."""
+        if slots not in self._full:
+            self._full[slots] = self._buffers(CacheKind.FULL, slots)
+        return self._local | self._full[slots]
+
+    def _buffers(self, kind: CacheKind, slots: int) -> dict[str, TensorBuffer]:
+        return {
+            name: TensorBuffer(self.environment, self.cache.buffers[tensor][:, head : head + 1, :slots])
+            for spec in self.cache.specs
+            if spec.kind is kind
+            for tensor in (spec.key, spec.value)
+            for head, name in enumerate(spec.head_names(tensor))
+        }
+
+
+class Masks:
+    """What the rows of a call see: 0 where they do and a very negative number elsewhere."""
+
+    def __init__(self, views: CacheViews, rows: int):
+        self.views, self.rows, self.slots = views, rows, 0
+        self.arrays = {CacheKind.LOCAL: aligned_zeros((1, 1, rows, views.cache.local_slots))}
+
+    def grow(self, slots: int) -> dict[str, TensorBuffer]:
+        """Masks and KV tensors by name, for full caches seen up to this many slots."""
+        self.slots = slots
+        self.arrays[CacheKind.FULL] = aligned_zeros((1, 1, self.rows, slots))
+        masks = {MASK[kind]: TensorBuffer(self.views.environment, array) for kind, array in self.arrays.items()}
+        return masks | self.views.at(slots)
+
+    def show(self, row: int, end: int) -> None:
+        """Lets a row see the cache rows below `end`, in local caches the newest `window` of them."""
+        cache = self.views.cache
+        for kind, array in self.arrays.items():
+            first, last = 0, end
+            if kind is CacheKind.LOCAL:
+                first, last = max(cache.local_start, end - cache.window) - cache.local_start, end - cache.local_start
+            array[0, 0, row] = signatures.MASKED
+            array[0, 0, row, first:last] = 0
+
+
+class TargetCall:
+    """The target and the token tables for a fixed number of rows; calls with fewer tokens are padded.
+
+    Attributes:
+        arrays: the signature's own inputs and outputs by name; `logits` and `activations` are there after a verify call.
+    """
+
+    def __init__(self, models: Mapping[str, CompiledModel], views: CacheViews, rows: int):
+        signature = (VERIFY | PREFILL)[rows]
+        self.cache, self.rows = views.cache, rows
+        self.call, self.masks = models["target"].bind(signature), Masks(views, rows)
+        self.arrays = _own_arrays(self.call)
+        self.buffers = _buffers(views.environment, self.arrays)
+        self.tokens = aligned_zeros((1, rows), np.int32)
+        token_ids = TensorBuffer(views.environment, self.tokens)
+        self.lookups = []
+        for part in ("embedder", "per_layer_embedder"):
+            if part in models:
+                lookup = models[part].bind(signature)
+                (output,) = (tensor.name for tensor in lookup.info.outputs)
+                lookup.set_buffers({signatures.TOKEN_IDS: token_ids, output: self.buffers[output]})
+                self.lookups.append(lookup)
+
+    def run(self, tokens: NDArray[np.int64], start: int) -> None:
+        """Writes the rows of `tokens`, at most as many as the call has, at position `start` and on."""
+        slots = self.cache.visible_slots(start + len(tokens))
+        if slots != self.masks.slots:
+            self.call.set_buffers(self.buffers | self.masks.grow(slots))
+        self.tokens[0, : len(tokens)] = tokens
+        self.tokens[0, len(tokens) :] = 0
+        self.arrays[signatures.INPUT_POS][:] = np.arange(start, start + self.rows)
+        for kind, first_slot in ((CacheKind.FULL, start), (CacheKind.LOCAL, start - self.cache.local_start)):
+            if signatures.CACHE_START[kind] in self.arrays:
+                self.arrays[signatures.CACHE_START[kind]][2] = first_slot
+        for row in range(self.rows):
+            self.masks.show(row, start + row + 1)
+        for lookup in self.lookups:
+            lookup.run()
+        self.call.run()
+
+
+class DrafterCall:
+    """One draft step over the committed rows."""
+
+    def __init__(self, models: Mapping[str, CompiledModel], views: CacheViews, offset: int):
+        self.cache, self.offset = views.cache, offset
+        self.call, self.masks = models["drafter"].bind(signatures.DRAFT), Masks(views, 1)
+        self.arrays = _own_arrays(self.call)
+        self.buffers = _buffers(views.environment, self.arrays)
+        joined = self.arrays[signatures.ACTIVATIONS]
+        width = joined.shape[2] // 2
+        self.token, self.hidden = aligned_zeros((1, 1), np.int32), joined[0, 0, width:]
+        # The table writes the token's embedding straight into the first half of the drafter's input.
+        embedded = TensorBuffer(views.environment, joined[:, :, :width])
+        self.lookup = models["embedder"].bind(VERIFY[1])
+        token_ids = TensorBuffer(views.environment, self.token)
+        self.lookup.set_buffers({signatures.TOKEN_IDS: token_ids, signatures.EMBEDDINGS: embedded})
+        self._shown: tuple[int, int] | None = None
+
+    def run(self, token: int, hidden: NDArray[np.float32]) -> DraftStep:
+        """See `Graphs.draft`."""
+        cache = self.cache
+        if self._shown != (cache.length, cache.local_start):
+            slots = cache.visible_slots(cache.length)
+            if slots != self.masks.slots:
+                self.call.set_buffers(self.buffers | self.masks.grow(slots))
+            self.masks.show(0, cache.length)
+            # Constant in a round: every step stands where the pending token will be written.
+            self.arrays[signatures.INPUT_POS][0] = cache.length + self.offset
+            self._shown = (cache.length, cache.local_start)
+        self.token[0, 0] = token
+        self.hidden[:] = hidden
+        self.lookup.run()
+        self.call.run()
+        choice, logit, logsumexp = (
+            self.arrays[name][0] for name in (signatures.DRAFT_TOKEN, signatures.DRAFT_LOGIT, signatures.DRAFT_LOGSUMEXP)
+        )
+        return DraftStep(int(choice), float(logit), float(logsumexp), self.arrays[signatures.PROJECTED_ACTIVATIONS][0, 0])
+
+
+def _own_arrays(call: BoundCall) -> dict[str, NDArray[np.generic]]:
+    """Memory for all that is neither a mask nor a KV tensor."""
+
+    def own(tensors: Iterable[TensorInfo]) -> dict[str, NDArray[np.generic]]:
+        others = [tensor for tensor in tensors if tensor.name not in MASK.values() and not tensor.name.startswith("kv_cache")]
+        return {tensor.name: aligned_zeros(tensor.shape, tensor.dtype) for tensor in others}
+
+    return own(call.info.inputs) | own(call.info.outputs)
+
+
+def _buffers(environment: Environment, arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, TensorBuffer]:
+    return {name: TensorBuffer(environment, array) for name, array in arrays.items()}
