@@ -84,9 +84,7 @@ class Manifest:
                 {"layer": c.layer, "kind": c.kind.value, "kv_heads": c.kv_heads, "head_dim": c.head_dim} for c in self.caches
             ],
             "drafter_reads_layers": list(self.drafter_layers),
-            "graphs": {
-                backend: {"parts": g.parts, "signatures": g.signatures} for backend, g in self.graphs.items()
-            },
+            "graphs": {backend: {"parts": g.parts, "signatures": g.signatures} for backend, g in self.graphs.items()},
             "files": {name: {"bytes": f.size, "sha256": f.sha256} for name, f in self.files.items()},
         }
         return json.dumps(raw, indent=2, sort_keys=True) + "\n"

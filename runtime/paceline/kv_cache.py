@@ -116,4 +116,5 @@ def aligned_zeros(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[An
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + ALIGNMENT_BYTES, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT_BYTES
-    return raw[start : start + size].view(dtype).reshape(shape)
+    zeros: NDArray[Any] = raw[start : start + size].view(dtype).reshape(shape)
+    return zeros

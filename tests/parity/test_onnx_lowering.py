@@ -16,8 +16,7 @@ from reference import Reference
 from paceline.backends.ort import OrtBackend, OrtGraphs
 from paceline.bundle import Bundle
 from paceline.kv_cache import KVCache
-from paceline.signatures import PREFILL_CHUNK
-from paceline.signatures import CacheKind, present
+from paceline.signatures import PREFILL_CHUNK, CacheKind, present
 from paceline.target import Target
 from paceline_export.bundle import export
 

@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 import paceline
+from paceline.backends import BACKENDS
 from paceline.cli.command import Command, ExitCode
 from paceline.cli.run import acceptance
 from paceline.errors import InputError
 from paceline.model import DEFAULT_DRAFT_LENGTH
-from paceline_export.bundle import export, export_bytes
+from paceline_export.bundle import FORMATS, export, export_bytes
 from paceline_export.cli.progress import export_progress
 
 PROMPT = "<|turn>user\nRead a line from the file and return it as a string.<turn|>\n<|turn>model\n"
@@ -30,31 +31,36 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> ExitCode:
     folder = small_pair()
     out = options.out or Path(tempfile.mkdtemp(prefix="paceline-demo-")) / "bundle"
-    with export_progress(export_bytes(folder / "target", folder / "drafter")) as report:
-        export(folder / "target", folder / "drafter", out, report)
-    model = paceline.load(out)
+    with export_progress(export_bytes(folder / "target", folder / "drafter", tuple(FORMATS))) as report:
+        export(folder / "target", folder / "drafter", out, report, tuple(FORMATS))
+    # A temporary bundle leaves nothing behind in the cache directory.
+    models = {name: paceline.load(out, backend=name, weight_cache=options.out is not None) for name in BACKENDS}
+    ways = [(name, length) for name in BACKENDS for length in (0, DEFAULT_DRAFT_LENGTH)]
 
-    def measure(draft_length: int) -> tuple[list[int], str, paceline.Stats]:
-        pieces = list(model.generate(options.prompt, max_new_tokens=NEW_TOKENS, draft_length=draft_length))
+    def measure(backend: str, draft_length: int) -> tuple[list[paceline.Piece], paceline.Stats]:
+        pieces = list(models[backend].generate(options.prompt, max_new_tokens=NEW_TOKENS, draft_length=draft_length))
         assert pieces[-1].stats is not None
-        return [p.token for p in pieces], "".join(p.text for p in pieces), pieces[-1].stats
+        return pieces, pieces[-1].stats
 
-    # In turns, so that both sides see the same machine; the fastest of each counts, since noise only adds time.
-    runs = [(measure(0), measure(DEFAULT_DRAFT_LENGTH)) for _ in range(REPEATS)]
-    plain = min((a[2] for a, _ in runs), key=lambda stats: stats.decode_ms)
-    drafted = min((b[2] for _, b in runs), key=lambda stats: stats.decode_ms)
-    (tokens, text, _), (drafted_tokens, _, _) = runs[0]
-    print(options.prompt + text)
+    # In turns, so that all see the same machine; the fastest run of each counts, since noise only adds time.
+    runs = [{way: measure(*way) for way in ways} for _ in range(REPEATS)]
+    texts = {way: [piece.token for piece in runs[0][way][0]] for way in ways}
+    tokens = texts[ways[0]]
+    print(options.prompt + "".join(piece.text for piece in runs[0][ways[0]][0]))
     title = f"{len(tokens)} tokens, {paceline.distinct_4grams(tokens):.0%} distinct 4-grams, best of {REPEATS} runs in turns"
-    table = Table("", "tokens/s", "tokens a target pass", "accepted", title=title)
-    table.add_row("plain", f"{plain.tokens_per_s:.0f}", "1.00", "")
-    table.add_row(
-        f"{DEFAULT_DRAFT_LENGTH} drafts", f"{drafted.tokens_per_s:.0f}", f"{drafted.tokens_per_round:.2f}", acceptance(drafted)
-    )
+    table = Table("backend", "drafts", "tokens/s", "tokens a target pass", "accepted", title=title)
+    for backend, length in ways:
+        best = min((run[backend, length][1] for run in runs), key=lambda stats: stats.decode_ms)
+        accepted = acceptance(best) if length else ""
+        table.add_row(backend, str(length or "off"), f"{best.tokens_per_s:.0f}", f"{best.tokens_per_round:.2f}", accepted)
     Console().print(table)
+    for name, model in models.items():
+        print(f"{name}: {model.backend.describe()}")
     print("Greedy text of a small model repeats itself, which flatters acceptance; models/README.md has measured figures.")
-    same = tokens == drafted_tokens
-    print("the text is the same with and without drafting" if same else "the texts DIFFER: please report this")
+    same = all(text == tokens for text in texts.values())
+    print(
+        "the text is the same with and without drafting, on both backends" if same else "the texts DIFFER: please report this"
+    )
     print(f"bundle: {out}")
     return ExitCode.SUCCESS if same else ExitCode.CHECK_FAILED
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
 from paceline.cli.command import Command, ExitCode
-from paceline_export.bundle import export, export_bytes
+from paceline_export.bundle import DEFAULT_FORMATS, FORMATS, export, export_bytes
 from paceline_export.cli.progress import export_progress
 
 
@@ -14,12 +14,27 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("target", type=Path, metavar="TARGET", help="directory of a Gemma 4 checkpoint")
     parser.add_argument("--drafter", type=Path, required=True, metavar="DRAFTER", help="directory of its drafter (assistant)")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="OUT", help="bundle to write; must not exist")
-    parser.add_argument("--format", choices=["onnx"], default="onnx", help="format of the graphs (default onnx)")
+    parser.add_argument(
+        "--format",
+        type=formats,
+        default=DEFAULT_FORMATS,
+        metavar="F[,F]",
+        help=f"formats of the graphs: {' or '.join(FORMATS)}, or both with a comma (default {','.join(DEFAULT_FORMATS)})",
+    )
+
+
+def formats(text: str) -> tuple[str, ...]:
+    """The value of --format."""
+    names = tuple(dict.fromkeys(text.split(",")))
+    for name in names:
+        if name not in FORMATS:
+            raise ArgumentTypeError(f"{name!r} is not a format; allowed are {' and '.join(FORMATS)}, separated by a comma")
+    return names
 
 
 def run(options: Namespace) -> ExitCode:
-    with export_progress(export_bytes(options.target, options.drafter)) as report:
-        manifest = export(options.target, options.drafter, options.out, report)
+    with export_progress(export_bytes(options.target, options.drafter, options.format)) as report:
+        manifest = export(options.target, options.drafter, options.out, report, options.format)
     size = sum(file.size for file in manifest.files.values())
     print(f"{options.out}: {size / 1e6:.1f} MB in {len(manifest.files)} files")
     print(f'next: paceline run {options.out} -p "Once upon a time" --stats')
@@ -29,7 +44,7 @@ def run(options: Namespace) -> ExitCode:
 COMMAND = Command(
     summary="Export a Gemma 4 target and its drafter to a bundle of graphs.",
     examples="""  paceline export gemma-4-E2B-it --drafter gemma-4-E2B-it-assistant -o e2b-bundle
-  paceline export models/target --drafter models/drafter -o small-bundle --format onnx""",
+  paceline export models/target --drafter models/drafter -o small-bundle --format tflite,onnx""",
     configure=configure,
     run=run,
 )

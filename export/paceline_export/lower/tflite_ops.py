@@ -18,7 +18,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from paceline.signatures import CacheKind
 from paceline_export.config import ClusteredHead, Rope
-from paceline_export.lower.flatbuffer import VARIES, Builtin, Subgraph, Tensor
+from paceline_export.lower.flatbuffer import Builtin, Subgraph, Tensor
 from paceline_export.model.ops import DraftChoice
 from paceline_export.weights import Weight, read_permutation
 
@@ -245,7 +245,11 @@ class TfliteOps:
         candidates = self.node(Builtin.GATHER, [tokens, best], (head.top_k, size), schema.GatherOptionsT(), "int32")
         choice = self._choice(logits)
         token = self.node(
-            Builtin.GATHER, [self.reshape(candidates, scored, dtype="int32"), choice.token], (1,), schema.GatherOptionsT(), "int32"
+            Builtin.GATHER,
+            [self.reshape(candidates, scored, dtype="int32"), choice.token],
+            (1,),
+            schema.GatherOptionsT(),
+            "int32",
         )
         return DraftChoice(token, choice.logit, choice.logsumexp)
 

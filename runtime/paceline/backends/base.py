@@ -49,3 +49,6 @@ class Backend(Protocol):
 
     def bind(self, cache: KVCache) -> Graphs:
         """The graphs on one sequence's cache; weights are shared between all of them."""
+
+    def describe(self) -> str:
+        """What really runs the graphs: runtime, version, threads, and who does the work inside it."""

@@ -46,6 +46,11 @@ class OrtBackend:
         """See `Backend.bind`."""
         return OrtGraphs(self, cache)
 
+    def describe(self) -> str:
+        """See `Backend.describe`."""
+        threads = self.target.get_session_options().intra_op_num_threads or "all"
+        return f"onnxruntime {ort.__version__}, {', '.join(self.target.get_providers())}, {threads} threads"
+
 
 class OrtGraphs:
     """Both graphs on one cache; implements `Graphs`."""

@@ -10,11 +10,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from paceline.backends.names import LITERT
 from paceline.bundle import Bundle, Manifest
 from paceline.cli.command import Command, ExitCode
 from paceline.errors import InputError
-from paceline.signatures import PREFILL_CHUNK
-from paceline.signatures import CacheKind
+from paceline.signatures import CacheKind, local_slots
 
 FLOAT_BYTES = 4
 
@@ -27,27 +27,41 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> ExitCode:
     bundle = Bundle.read(options.bundle)
-    if not options.check:
-        bundle.check_sizes()
-    console = Console()
+    damage = _damage(bundle) if options.check else None
     if options.json:
+        bundle.check_sizes()
         print(json.dumps(json.loads(bundle.manifest.to_json())))
-    else:
-        console.print(_model_table(bundle.manifest))
-        console.print(_files_table(bundle.manifest))
-        for backend, graphs in bundle.manifest.graphs.items():
-            for name, signature in graphs.signatures.items():
-                console.print(_signature_table(f"{name} ({backend})", signature))
-    if options.check:
-        try:
-            bundle.check_sizes()
-            bundle.check_hashes()
-        except InputError as error:
-            print(f"paceline: {error}", file=sys.stderr)
-            return ExitCode.CHECK_FAILED
-        if not options.json:
-            console.print("every file has the hash that the manifest states")
+    elif not damage:
+        _print_tables(Bundle.open(options.bundle))  # opened, because graphs are run
+    if damage:
+        print(f"paceline: {damage}", file=sys.stderr)
+        return ExitCode.CHECK_FAILED
+    if options.check and not options.json:
+        print("every file has the hash that the manifest states")
     return ExitCode.SUCCESS
+
+
+def _damage(bundle: Bundle) -> InputError | None:
+    """What is wrong with the files, by size and hash."""
+    try:
+        bundle.check_sizes()
+        bundle.check_hashes()
+    except InputError as error:
+        return error
+    return None
+
+
+def _print_tables(bundle: Bundle) -> None:
+    console, manifest = Console(), bundle.manifest
+    console.print(_model_table(manifest))
+    console.print(_files_table(manifest))
+    for backend, graphs in manifest.graphs.items():
+        for file, entries in graphs.signatures.items():
+            first, *others = entries
+            title = f"{file} ({backend}), signature {first}" + (f"; the same for {', '.join(others)}" if others else "")
+            console.print(_signature_table(title, entries[first]))
+    if LITERT in manifest.graphs:
+        console.print(_operators_table(bundle))
 
 
 def _model_table(manifest: Manifest) -> Table:
@@ -59,7 +73,7 @@ def _model_table(manifest: Manifest) -> Table:
     table.add_row("stop ids", ", ".join(map(str, manifest.stop_ids)))
     local = sum(2 * c.kv_heads * c.head_dim for c in manifest.caches if c.kind is CacheKind.LOCAL)
     full = sum(2 * c.kv_heads * c.head_dim for c in manifest.caches if c.kind is CacheKind.FULL)
-    fixed = local * FLOAT_BYTES * (manifest.window + PREFILL_CHUNK)
+    fixed = local * FLOAT_BYTES * local_slots(manifest.window)
     table.add_row("KV cache", f"{fixed / 1e6:.2f} MB fixed, and {full * FLOAT_BYTES / 1e3:.2f} kB a token of context")
     table.add_row("drafter reads layers", ", ".join(map(str, manifest.drafter_layers)))
     return table
@@ -77,6 +91,22 @@ def _signature_table(title: str, signature: dict[str, dict[str, list[object]]]) 
     for direction in ("inputs", "outputs"):
         for name, (dtype, shape) in signature[direction].items():
             table.add_row(direction[:-1], name, str(dtype), str(shape))
+    return table
+
+
+def _operators_table(bundle: Bundle) -> Table:
+    """Every TFLite signature's operators, and who runs them."""
+    from paceline.backends.litert.delegation import delegation
+    from paceline.backends.litert.model import Environment
+
+    environment = Environment()
+    table = Table("file", "signature", "operators", "run by XNNPACK", "matrix products", "left to LiteRT")
+    for file, entries in bundle.manifest.graphs[LITERT].signatures.items():
+        for name in entries:
+            ran = delegation(environment, bundle.folder / file, name)
+            products = f"{ran.delegated_products} of {ran.products}"
+            left = ", ".join(f"{count} {operator}" for operator, count in sorted(ran.own.items()))
+            table.add_row(file, name, str(ran.operators.total()), str(ran.delegated.total()), products, left)
     return table
 
 

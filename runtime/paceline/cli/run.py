@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from paceline.backends import BACKENDS
 from paceline.cli.command import Command, ExitCode
 from paceline.generate import MAX_DRAFT_LENGTH
 from paceline.model import DEFAULT_DRAFT_LENGTH, load
@@ -26,14 +27,29 @@ def configure(parser: ArgumentParser) -> None:
         help=f"drafts a round, 1 to {MAX_DRAFT_LENGTH}, or off (default {DEFAULT_DRAFT_LENGTH}); the text is the same",
     )
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="stop after N tokens (default: the KV cache's end)")
+    parser.add_argument(
+        "--backend", choices=BACKENDS, help="what runs the graphs (default: litert if the bundle has TFLite graphs)"
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="threads of the target (default: the machine's cores)")
     parser.add_argument("--capacity", type=int, metavar="N", help="rows of the KV cache, prompt and output together")
+    parser.add_argument(
+        "--no-weight-cache",
+        action="store_false",
+        dest="weight_cache",
+        help="pack the weights at every start instead of keeping them in the cache directory (litert)",
+    )
     parser.add_argument("--stats", action="store_true", help="print what drafting brought, to stderr")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of streaming text")
 
 
 def run(options: Namespace) -> ExitCode:
-    model = load(options.bundle, threads=options.threads, capacity=options.capacity)
+    model = load(
+        options.bundle,
+        backend=options.backend,
+        threads=options.threads,
+        capacity=options.capacity,
+        weight_cache=options.weight_cache,
+    )
     pieces = []
     for piece in model.generate(options.prompt, max_new_tokens=options.max_new_tokens, draft_length=options.draft):
         pieces.append(piece)
@@ -48,6 +64,7 @@ def run(options: Namespace) -> ExitCode:
             "tokens": [piece.token for piece in pieces],
             "finish_reason": last.finish_reason.value,
             "backend": model.backend.name,
+            "ran_on": model.backend.describe(),
             "draft_length": options.draft,
             "stats": last.stats.to_json(),
         }
@@ -55,13 +72,13 @@ def run(options: Namespace) -> ExitCode:
     else:
         print()
     if options.stats:
-        Console(stderr=True).print(stats_table(last.stats, model.backend.name))
+        Console(stderr=True).print(stats_table(last.stats, f"{model.backend.name}: {model.backend.describe()}"))
     return ExitCode.SUCCESS
 
 
-def stats_table(stats: Stats, backend: str) -> Table:
+def stats_table(stats: Stats, ran_on: str) -> Table:
     """The statistics of one generation for a person."""
-    table = Table(show_header=False, title=f"backend {backend}")
+    table = Table(show_header=False, title=ran_on)
     table.add_row("prompt", f"{stats.prompt_tokens} tokens, first token after {stats.prefill_ms:.0f} ms")
     table.add_row("output", f"{stats.emitted} tokens, {stats.tokens_per_s:.1f} tokens/s after the first")
     table.add_row("rounds", f"{stats.rounds}, {stats.tokens_per_round:.2f} tokens each")
@@ -89,6 +106,7 @@ COMMAND = Command(
     summary="Continue a prompt with the draft-verify loop, greedily.",
     examples="""  paceline run my-bundle -p "def read_lines(path):" --stats
   paceline run my-bundle -p "Once upon a time" --draft off --max-new-tokens 64
+  paceline run my-bundle -p "Once upon a time" --backend onnxruntime --threads 2 --stats
   paceline run my-bundle -p "Once upon a time" --json > run.json""",
     configure=configure,
     run=run,

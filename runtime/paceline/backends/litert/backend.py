@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from paceline import signatures
 from paceline.backends.base import DraftStep, Verified
 from paceline.backends.litert.calls import CacheViews, DrafterCall, TargetCall
+from paceline.backends.litert.delegation import delegation
 from paceline.backends.litert.model import CompiledModel, Environment, TensorInfo
 from paceline.backends.litert.weight_cache import WeightCache
 from paceline.backends.names import LITERT
@@ -45,22 +46,31 @@ class LiteRtBackend:
         if graphs is None:
             raise InputError(f"{bundle.folder} has no TFLite graphs; export it with --format tflite.")
         self.manifest, self.environment = bundle.manifest, Environment()
-        self.models: dict[str, CompiledModel] = {}
-        for part, name in graphs.parts.items():
-            file, count = bundle.folder / name, DRAFTER_THREADS
-            if part == "target":
-                count = threads or len(os.sched_getaffinity(0))
-            if weight_cache and part in PACKED_PARTS:
-                cache = WeightCache(file, bundle.manifest.files[name].sha256, self.environment.library.version)
-                with cache.opened() as packed:
-                    self.models[part] = CompiledModel(self.environment, file, count, packed)
-            else:
-                self.models[part] = CompiledModel(self.environment, file, count)
-            require_signatures(file, self.models[part], expected_signatures(bundle.manifest, part))
+        self.files = {part: bundle.folder / name for part, name in graphs.parts.items()}
+        self.threads = threads or len(os.sched_getaffinity(0))
+        self._packed: dict[str, Path] = {}
+        self.models = {part: self._load(part, file, weight_cache) for part, file in self.files.items()}
+
+    def _load(self, part: str, file: Path, weight_cache: bool) -> CompiledModel:
+        threads = self.threads if part == "target" else DRAFTER_THREADS
+        if weight_cache and part in PACKED_PARTS:
+            cache = WeightCache(file, self.manifest.files[file.name].sha256, self.environment.library.version)
+            with cache.opened() as packed:
+                model = CompiledModel(self.environment, file, threads, packed)
+            self._packed[part] = cache.file
+        else:
+            model = CompiledModel(self.environment, file, threads)
+        require_signatures(file, model, expected_signatures(self.manifest, part))
+        return model
 
     def bind(self, cache: KVCache) -> LiteRtGraphs:
         """See `Backend.bind`."""
         return LiteRtGraphs(self, cache)
+
+    def describe(self) -> str:
+        """See `Backend.describe`; runs a decode call under the profiler."""
+        ran = delegation(self.environment, self.files["target"], VERIFY[1], self._packed.get("target"))
+        return f"LiteRT {self.environment.library.version}, {self.threads} threads; in a decode call {ran}"
 
 
 class LiteRtGraphs:

@@ -135,7 +135,9 @@ class Library:
         try:
             wheel = distribution(PACKAGE)
         except PackageNotFoundError:
-            raise InputError(f"the litert backend needs the package {PACKAGE}; install it with: pip install {PACKAGE}") from None
+            raise InputError(
+                f"the litert backend needs the package {PACKAGE}; install it with: pip install {PACKAGE}"
+            ) from None
         self.version = wheel.version
         numbers = tuple(int(number) for number in re.findall(r"\d+", self.version)[:3])
         if numbers < OLDEST or numbers[0] != KNOWN_MAJOR:

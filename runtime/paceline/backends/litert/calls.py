@@ -6,6 +6,7 @@ A target pass is three calls: the two token tables write their rows into the tar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,15 +147,15 @@ class DrafterCall:
         return DraftStep(int(choice), float(logit), float(logsumexp), self.arrays[signatures.PROJECTED_ACTIVATIONS][0, 0])
 
 
-def _own_arrays(call: BoundCall) -> dict[str, NDArray[np.generic]]:
+def _own_arrays(call: BoundCall) -> dict[str, NDArray[Any]]:
     """Memory for all that is neither a mask nor a KV tensor."""
 
-    def own(tensors: Iterable[TensorInfo]) -> dict[str, NDArray[np.generic]]:
+    def own(tensors: Iterable[TensorInfo]) -> dict[str, NDArray[Any]]:
         others = [tensor for tensor in tensors if tensor.name not in MASK.values() and not tensor.name.startswith("kv_cache")]
         return {tensor.name: aligned_zeros(tensor.shape, tensor.dtype) for tensor in others}
 
     return own(call.info.inputs) | own(call.info.outputs)
 
 
-def _buffers(environment: Environment, arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, TensorBuffer]:
+def _buffers(environment: Environment, arrays: Mapping[str, NDArray[Any]]) -> dict[str, TensorBuffer]:
     return {name: TensorBuffer(environment, array) for name, array in arrays.items()}

@@ -85,13 +85,18 @@ class CompiledModel:
     """
 
     def __init__(
-        self, environment: Environment, file: Path, threads: int, weight_cache: Path | None = None, profiled: bool = False
+        self,
+        environment: Environment,
+        file: Path,
+        threads: int,
+        weight_cache: Path | None = None,
+        profiled: str | None = None,
     ):
         """Maps the file and prepares every signature.
 
         Args:
-            profiled: for `BoundCall.profile`; every operator then takes a little longer.
             weight_cache: where XNNPACK keeps the weights in its own layout, once for all signatures; written if absent.
+            profiled: the one signature to prepare, for `BoundCall.profile`; its operators then take a little longer.
 
         Raises:
             InputError: LiteRT refuses the file.
@@ -108,13 +113,14 @@ class CompiledModel:
         _free_with(self, self.library, "CompiledModel", self.handle)
         self.signatures = dict(self._signatures())
 
-    def _compile(self, threads: int, weight_cache: Path | None, profiled: bool) -> Handle:
+    def _compile(self, threads: int, weight_cache: Path | None, profiled: str | None) -> Handle:
         settings = f"num_threads = {threads}\nflags = {XNNPACK_FLAGS}\n"
         if weight_cache:
             settings += f"weight_cache_file_path = {_toml_string(str(weight_cache))}\n"
         texts = {b"xnnpack": settings}
         if profiled:
-            texts[b"runtime_options_string"] = "enable_profiling = true\n"
+            only = f"selected_signature_keys = [{_toml_string(profiled)}]\n"
+            texts[b"runtime_options_string"] = f"enable_profiling = true\n{only}"
         # The library reads these when it compiles, and frees nothing of ours.
         kept = {name: create_string_buffer(text.encode()) for name, text in texts.items()}
         options = self.library.created("LiteRtCreateOptions")

@@ -1,0 +1,86 @@
+"""Which operators of a signature XNNPACK takes, found by running it once under LiteRT's profiler."""
+
+from __future__ import annotations
+
+import mmap
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ai_edge_litert import schema_py_generated as schema
+
+from paceline.backends.litert.model import CompiledModel, Environment, TensorBuffer
+from paceline.kv_cache import aligned_zeros
+from paceline.signatures import GROWTH_SLOTS
+
+NAMES = {code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)}
+MATRIX_PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
+
+
+@dataclass(frozen=True)
+class Delegation:
+    """One signature's operators by TFLite's name, how many are in the file and how many LiteRT ran in its own kernels."""
+
+    operators: Counter[str]
+    own: Counter[str]
+
+    @property
+    def delegated(self) -> Counter[str]:
+        """How many XNNPACK took."""
+        return self.operators - self.own
+
+    @property
+    def products(self) -> int:
+        """Matrix products, which is where the time goes."""
+        return sum(self.operators[name] for name in MATRIX_PRODUCTS)
+
+    @property
+    def delegated_products(self) -> int:
+        """Matrix products that XNNPACK took."""
+        return sum(self.delegated[name] for name in MATRIX_PRODUCTS)
+
+    def __str__(self) -> str:
+        left = ", ".join(f"{count} {name}" for name, count in sorted(self.own.items())) or "none"
+        return (
+            f"XNNPACK ran {self.delegated.total()} of {self.operators.total()} operators, "
+            f"{self.delegated_products} of {self.products} matrix products; left to LiteRT: {left}"
+        )
+
+
+def delegation(environment: Environment, file: Path, signature: str, weight_cache: Path | None = None) -> Delegation:
+    """Runs a signature once, on zeros and the smallest caches.
+
+    Raises:
+        InputError: LiteRT refuses the file.
+    """
+    model = CompiledModel(environment, file, threads=1, weight_cache=weight_cache, profiled=signature)
+    call = model.bind(signature)
+    shapes = {tensor.name: tensor for tensor in (*call.info.inputs, *call.info.outputs)}
+    arrays = {
+        name: aligned_zeros(tuple(GROWTH_SLOTS if size < 0 else size for size in tensor.shape), tensor.dtype)
+        for name, tensor in shapes.items()
+    }
+    call.set_buffers({name: TensorBuffer(environment, array) for name, array in arrays.items()})
+    _, own = call.profile()
+    return Delegation(_operators(file, signature), own)
+
+
+def _operators(file: Path, signature: str) -> Counter[str]:
+    """The operators that the file has for a signature."""
+    with _opened(file) as model:
+        definitions = [model.SignatureDefs(i) for i in range(model.SignatureDefsLength())]
+        (graph,) = (d.SubgraphIndex() for d in definitions if d.SignatureKey().decode() == signature)
+        subgraph = model.Subgraphs(graph)
+        codes = [model.OperatorCodes(i).BuiltinCode() for i in range(model.OperatorCodesLength())]
+        used = [subgraph.Operators(i).OpcodeIndex() for i in range(subgraph.OperatorsLength())]
+    return Counter(NAMES[codes[index]] for index in used)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """The flatbuffer of a file, of whose weights nothing is read."""
+    with open(file, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        yield schema.Model.GetRootAs(mapped)
