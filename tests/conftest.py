@@ -31,11 +31,23 @@ def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="session")
 def tiny_bundle(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny pair's bundle; not to be changed."""
-    from paceline_export.bundle import export
+    """The tiny pair's bundle, in both formats; not to be changed."""
+    from paceline_export.bundle import FORMATS, export
 
     out = tmp_path_factory.mktemp("bundles") / "tiny"
-    export(*tiny_pair, out, lambda *_: None)
+    export(*tiny_pair, out, lambda *_: None, tuple(FORMATS))
+    return out
+
+
+@pytest.fixture(scope="session")
+def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained pair's bundle, in both formats; not to be changed."""
+    from small_pair import DRAFTER, TARGET
+
+    from paceline_export.bundle import FORMATS, export
+
+    out = tmp_path_factory.mktemp("bundles") / "small"
+    export(TARGET, DRAFTER, out, lambda *_: None, tuple(FORMATS))
     return out
 
 

@@ -19,15 +19,15 @@ from safetensors.numpy import load_file, save_file
 
 from paceline.bundle import MANIFEST, Bundle
 from paceline.errors import InputError
-from paceline_export.bundle import export
+from paceline_export.bundle import FORMATS, export
 from paceline_export.config import target_config
 from paceline_export.model.target import target_shapes
 
 EXPORT = """
 import os, signal, sys
 from pathlib import Path
-from paceline_export.bundle import export
-export(*map(Path, sys.argv[1:]), lambda *_: {progress})
+from paceline_export.bundle import FORMATS, export
+export(*map(Path, sys.argv[1:]), lambda *_: {progress}, tuple(FORMATS))
 """
 
 
@@ -153,7 +153,7 @@ def test_what_a_killed_export_left_is_removed_by_the_next_one(
     assert subprocess.run(command, check=False, capture_output=True).returncode == -signal.SIGKILL
     (leftover,) = tmp_path.iterdir()
     assert leftover.name.startswith(".out.partial-")
-    export(*tiny_pair, out, quiet)
+    export(*tiny_pair, out, quiet, tuple(FORMATS))
     assert list(tmp_path.iterdir()) == [out]
     assert content(out) == content(tiny_bundle)
 

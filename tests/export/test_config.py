@@ -26,7 +26,7 @@ from paceline_export.config import (
     drafter_config,
     target_config,
 )
-from paceline_export.lower import onnx
+from paceline_export.lower.caches import cache_specs
 from paceline_export.lower.torch import TorchOps
 from paceline_export.model.drafter import draft_choice, draft_state, drafter_shapes
 from paceline_export.model.target import fill, finish_rows, target_shapes
@@ -155,7 +155,7 @@ def test_the_whole_pair_builds_at_full_size(size: str, rows: int, e2b: tuple[Tar
         )
         assert logits.shape == (1, rows, 262144)
         assert activations.shape == (1, rows, target.hidden_size)
-        for spec in onnx.cache_specs(target):
+        for spec in cache_specs(target):
             assert [x.shape for x in op.kv[spec.layer]] == [(1, spec.kv_heads, rows, spec.head_dim)] * 2
 
         table = Weight("target table", (target.vocab_size, target.hidden_size), lambda: None)

@@ -19,7 +19,7 @@ from paceline.bundle import MANIFEST, Bundle, GraphFiles, Manifest, StoredFile
 from paceline.errors import InputError
 from paceline.signatures import CacheKind, CacheSpec
 
-FIXTURE = Path(__file__).parents[1] / "data" / "manifest_v1.json"
+FIXTURE = Path(__file__).parents[1] / "data" / "manifest_v2.json"
 DATA = "target.onnx.data"
 
 LITERAL = Manifest(
@@ -27,6 +27,8 @@ LITERAL = Manifest(
     recipe="f32",
     vocab_size=512,
     hidden_size=64,
+    layers=10,
+    per_layer_size=8,
     window=16,
     max_positions=4096,
     bos_id=2,
@@ -37,9 +39,8 @@ LITERAL = Manifest(
     vocabulary_sha256="00" * 32,
     graphs={
         "onnxruntime": GraphFiles(
-            "target.onnx",
-            "drafter.onnx",
-            {"drafter.onnx": {"inputs": {"token": ["int64", [1]]}, "outputs": {"draft_logit": ["float32", [1]]}}},
+            {"target": "target.onnx", "drafter": "drafter.onnx"},
+            {"drafter.onnx": {"main": {"inputs": {"token": ["int64", [1]]}, "outputs": {"draft_logit": ["float32", [1]]}}}},
         )
     },
     files={"target.onnx": StoredFile(75114, "ab" * 32), "drafter.onnx": StoredFile(22559, "cd" * 32)},
@@ -55,21 +56,21 @@ def test_the_literal_manifest_means_what_it_always_meant() -> None:
 
 def with_its_graphs(manifest: Manifest) -> Manifest:
     """Lists the graphs among the files, as every bundle does."""
-    graphs = {name: StoredFile(1, "") for g in manifest.graphs.values() for name in (g.target, g.drafter)}
+    graphs = {name: StoredFile(1, "") for g in manifest.graphs.values() for name in g.parts.values()}
     return replace(manifest, files=graphs | manifest.files)
 
 
 names = st.text("ab._- é", min_size=1, max_size=6).filter(lambda name: name not in (".", ".."))
 counts = st.integers(0, 1 << 40)
-signatures = st.dictionaries(
-    st.text(max_size=5),
-    st.dictionaries(st.sampled_from(["inputs", "outputs"]), st.lists(counts, max_size=2), max_size=2),
-    max_size=2,
-)
+ports = st.dictionaries(st.sampled_from(["inputs", "outputs"]), st.lists(counts, max_size=2), max_size=2)
+signatures = st.dictionaries(st.text(max_size=5), st.dictionaries(st.text(max_size=5), ports, max_size=2), max_size=2)
+parts = st.dictionaries(st.text(max_size=5), names, max_size=3)
 manifests = st.builds(
     Manifest,
     vocab_size=counts,
     hidden_size=counts,
+    layers=counts,
+    per_layer_size=counts,
     window=counts,
     max_positions=counts,
     bos_id=st.none() | counts,
@@ -77,7 +78,7 @@ manifests = st.builds(
     draft_position_offset=st.sampled_from([0, -1]),
     caches=st.lists(st.builds(CacheSpec, counts, st.sampled_from(CacheKind), counts, counts), max_size=3).map(tuple),
     drafter_layers=st.lists(counts, max_size=3).map(tuple),
-    graphs=st.dictionaries(st.text(max_size=8), st.builds(GraphFiles, names, names, signatures), max_size=2),
+    graphs=st.dictionaries(st.text(max_size=8), st.builds(GraphFiles, parts, signatures), max_size=2),
     files=st.dictionaries(names, st.builds(StoredFile, counts, st.text(max_size=8)), max_size=3),
 ).map(with_its_graphs)
 
@@ -137,11 +138,11 @@ def test_what_is_no_manifest_is_refused(text: str, copy: Path) -> None:
         Bundle.open(copy)
 
 
-@pytest.mark.parametrize("change", [{"format_version": 2}, {"format_version": "1"}, {"format": "another-bundle"}])
+@pytest.mark.parametrize("change", [{"format_version": 1}, {"format_version": "2"}, {"format": "another-bundle"}])
 def test_another_version_is_refused_with_both(change: dict[str, Any], copy: Path) -> None:
     raw = json.loads((copy / MANIFEST).read_text()) | change
     (copy / MANIFEST).write_text(json.dumps(raw))
-    with pytest.raises(InputError, match=r"the format is .* version .*; this paceline reads paceline-bundle version 1"):
+    with pytest.raises(InputError, match=r"the format is .* version .*; this paceline reads paceline-bundle version 2"):
         Bundle.open(copy)
 
 
@@ -154,13 +155,13 @@ def test_a_file_name_that_leaves_the_bundle_is_refused(name: str, where: str, co
     if where == "files":
         raw["files"][name] = {"bytes": 0, "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}
     else:
-        raw["graphs"]["onnxruntime"][where] = name
+        raw["graphs"]["onnxruntime"]["parts"][where] = name
     (copy / MANIFEST).write_text(json.dumps(raw))
     with pytest.raises(InputError, match="only plain names inside the bundle are allowed"):
         Bundle.open(copy)
 
 
-@pytest.mark.parametrize("name", [DATA, "drafter.onnx", "tokenizer.json"])
+@pytest.mark.parametrize("name", [DATA, "drafter.onnx", "target.tflite", "embedder.tflite", "tokenizer.json"])
 def test_a_truncated_or_missing_file_is_noticed_at_every_load(name: str, copy: Path) -> None:
     paceline.load(copy)
     whole = (copy / name).read_bytes()

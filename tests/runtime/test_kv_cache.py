@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import CapacityError, RollbackError
-from paceline.kv_cache import ALIGNMENT_BYTES, PREFILL_CHUNK, KVCache
-from paceline.signatures import CacheKind, CacheSpec
+from paceline.kv_cache import ALIGNMENT_BYTES, PADDING, KVCache
+from paceline.signatures import PREFILL_CHUNK, ROW_BLOCK, CacheKind, CacheSpec, local_slots
 
 WINDOW = 16
 LOCAL, FULL = CacheSpec(0, CacheKind.LOCAL, 2, 4), CacheSpec(1, CacheKind.FULL, 2, 8)
@@ -44,9 +44,22 @@ def test_views_hold_the_newest_rows_after_any_rounds(rounds: list[tuple[int, int
         assert rows(cache, LOCAL) == list(range(max(0, cache.length - WINDOW), cache.length))
 
 
+@given(st.lists(st.tuples(st.integers(1, PREFILL_CHUNK), st.integers(0, PREFILL_CHUNK)), min_size=1, max_size=60))
+def test_local_caches_move_by_whole_blocks_and_leave_room_for_a_padded_call(rounds: list[tuple[int, int]]) -> None:
+    """Then a row's slot is the same within its block, whatever calls came before."""
+    cache = KVCache([LOCAL, FULL], WINDOW, capacity=60 * PREFILL_CHUNK)
+    for count, kept in rounds:
+        write(cache, count)
+        padded = -(-count // (PADDING + 1)) * (PADDING + 1)
+        assert cache.local_start % ROW_BLOCK == 0
+        assert cache.length - cache.local_start + padded <= cache.local_slots
+        assert cache.length + padded <= cache.visible_slots(cache.length + count) <= cache.buffers[FULL.key].shape[2]
+        cache.commit(min(kept, count))
+
+
 def test_local_caches_do_not_grow_with_the_capacity() -> None:
     small, large = (KVCache([LOCAL, FULL], WINDOW, capacity) for capacity in (1000, 100_000))
-    assert small.buffers[LOCAL.key].shape == large.buffers[LOCAL.key].shape == (1, 2, WINDOW + PREFILL_CHUNK, 4)
+    assert small.buffers[LOCAL.key].shape == large.buffers[LOCAL.key].shape == (1, 2, local_slots(WINDOW), 4)
 
 
 def test_buffers_are_aligned() -> None:
