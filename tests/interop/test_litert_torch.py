@@ -40,6 +40,20 @@ TOKENS = [int(token) for token in np.random.default_rng(0).integers(3, tiny.VOCA
 Arrays = dict[str, NDArray[Any]]
 
 
+class ConvertibleOps(TorchOps):
+    """The torch lowering in a form that litert-torch converts rightly.
+
+    Its 0.10 makes a reshape of the transposition of a repeated single head (`k.repeat_interleave(4, 1).mT`), which gives
+    wrong scores without a word. Joined copies of that head are the same tensor.
+    """
+
+    def attention(self, q: Tensor, kv: KV, window: int | None) -> Tensor:
+        keys, values = kv
+        assert keys.shape[1] == 1
+        heads = q.shape[2]
+        return super().attention(q, (torch.cat([keys] * heads, 1), torch.cat([values] * heads, 1)), window)
+
+
 class TargetRows(nn.Module):
     """Tokens [1, ROWS] after PAST committed rows, which are inputs; the positions are constants."""
 
@@ -51,7 +65,7 @@ class TargetRows(nn.Module):
         """Logits, activations and the new KV rows, under the names that our graphs have for them."""
         config, weights = self.reference.target.config, self.reference.target.weights
         positions = torch.arange(PAST, PAST + ROWS)
-        op = TorchOps(self.reference.target_tensors, positions, positions + 1, _kv(self.specs, past))
+        op = ConvertibleOps(self.reference.target_tensors, positions, positions + 1, _kv(self.specs, past))
         logits, activations = finish_rows(op, config, weights, fill(op, config, weights, tokens))
         outputs = {LOGITS: logits, ACTIVATIONS: activations}
         for spec in self.specs:
@@ -71,7 +85,7 @@ class DraftStep(nn.Module):
         """The choice and the projected state, under the names that our graph has for them."""
         config, weights = self.reference.drafter.config, self.reference.drafter.weights
         position = torch.tensor([PAST])
-        op = TorchOps(self.reference.drafter_tensors, position, position, _kv(self.specs, past))
+        op = ConvertibleOps(self.reference.drafter_tensors, position, position, _kv(self.specs, past))
         state, projected = draft_state(op, config, weights, TARGET_TABLE, token, activations)
         choice = draft_choice(op, config, weights, state)
         return {

@@ -22,10 +22,17 @@ MATRIX_PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
 
 @dataclass(frozen=True)
 class Delegation:
-    """One signature's operators by TFLite's name, how many are in the file and how many LiteRT ran in its own kernels."""
+    """One signature's operators.
+
+    Attributes:
+        operators: how many the file has, by TFLite's name.
+        own: how many LiteRT ran in its own kernels, by TFLite's name.
+        by_xnnpack: how many XNNPACK ran, by its name; it splits and joins operators as it likes.
+    """
 
     operators: Counter[str]
     own: Counter[str]
+    by_xnnpack: Counter[str]
 
     @property
     def delegated(self) -> Counter[str]:
@@ -56,7 +63,7 @@ def delegation(environment: Environment, file: Path, signature: str, weight_cach
     Raises:
         InputError: LiteRT refuses the file.
     """
-    model = CompiledModel(environment, file, threads=1, weight_cache=weight_cache, profiled=signature)
+    model = CompiledModel(environment, file, threads=1, weight_cache=weight_cache, only=signature, profiled=True)
     call = model.bind(signature)
     shapes = {tensor.name: tensor for tensor in (*call.info.inputs, *call.info.outputs)}
     arrays = {
@@ -64,8 +71,8 @@ def delegation(environment: Environment, file: Path, signature: str, weight_cach
         for name, tensor in shapes.items()
     }
     call.set_buffers({name: TensorBuffer(environment, array) for name, array in arrays.items()})
-    _, own = call.profile()
-    return Delegation(_operators(file, signature), own)
+    by_xnnpack, own = call.profile()
+    return Delegation(_operators(file, signature), own, by_xnnpack)
 
 
 def _operators(file: Path, signature: str) -> Counter[str]:

@@ -90,13 +90,15 @@ class CompiledModel:
         file: Path,
         threads: int,
         weight_cache: Path | None = None,
-        profiled: str | None = None,
+        only: str | None = None,
+        profiled: bool = False,
     ):
-        """Maps the file and prepares every signature.
+        """Maps the file and prepares its signatures.
 
         Args:
             weight_cache: where XNNPACK keeps the weights in its own layout, once for all signatures; written if absent.
-            profiled: the one signature to prepare, for `BoundCall.profile`; its operators then take a little longer.
+            only: the one signature to prepare; None prepares all.
+            profiled: for `BoundCall.profile`; every operator then takes a little longer.
 
         Raises:
             InputError: LiteRT refuses the file.
@@ -106,21 +108,21 @@ class CompiledModel:
             try:
                 self._model = self.library.created("LiteRtCreateModelFromFile", environment.handle, os.fsencode(file))
                 _free_with(self, self.library, "Model", self._model)
-                self.handle = self._compile(threads, weight_cache, profiled)
+                self.handle = self._compile(threads, weight_cache, only, profiled)
             except LiteRtError as error:
                 detail = "; ".join([str(error), *said()])
                 raise InputError(f"{file}: LiteRT cannot load it ({detail}); export the bundle again.") from None
         _free_with(self, self.library, "CompiledModel", self.handle)
         self.signatures = dict(self._signatures())
 
-    def _compile(self, threads: int, weight_cache: Path | None, profiled: str | None) -> Handle:
-        settings = f"num_threads = {threads}\nflags = {XNNPACK_FLAGS}\n"
+    def _compile(self, threads: int, weight_cache: Path | None, only: str | None, profiled: bool) -> Handle:
+        xnnpack = f"num_threads = {threads}\nflags = {XNNPACK_FLAGS}\n"
         if weight_cache:
-            settings += f"weight_cache_file_path = {_toml_string(str(weight_cache))}\n"
-        texts = {b"xnnpack": settings}
-        if profiled:
-            only = f"selected_signature_keys = [{_toml_string(profiled)}]\n"
-            texts[b"runtime_options_string"] = f"enable_profiling = true\n{only}"
+            xnnpack += f"weight_cache_file_path = {_toml_string(str(weight_cache))}\n"
+        runtime = "enable_profiling = true\n" if profiled else ""
+        if only:
+            runtime += f"selected_signature_keys = [{_toml_string(only)}]\n"
+        texts = {b"xnnpack": xnnpack} | ({b"runtime_options_string": runtime} if runtime else {})
         # The library reads these when it compiles, and frees nothing of ours.
         kept = {name: create_string_buffer(text.encode()) for name, text in texts.items()}
         options = self.library.created("LiteRtCreateOptions")
