@@ -31,6 +31,8 @@ from paceline_export.lower.torch import KV, TorchOps
 from paceline_export.model.drafter import draft_choice, draft_state
 from paceline_export.model.target import fill, finish_rows
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # litert-torch's own use of torch
+
 TOLERANCE = 1e-4
 LAYERS = [tiny.LOCAL, tiny.FULL] * 2  # one of each kind that owns KV, and one of each that shares it
 PAST = 40  # committed rows, more than twice the window
@@ -41,17 +43,16 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class ConvertibleOps(TorchOps):
-    """The torch lowering in a form that litert-torch converts rightly.
+    """The torch lowering in a form that litert-torch 0.10 converts rightly.
 
-    Its 0.10 makes a reshape of the transposition of a repeated single head (`k.repeat_interleave(4, 1).mT`), which gives
-    wrong scores without a word. Joined copies of that head are the same tensor.
+    Its converter (litert-converter 0.5) takes the transposition of a repeated single head, `k.repeat_interleave(4, 1).mT`,
+    for a reshape, and says nothing. Here the head's copies are joined instead, which makes the same tensor.
     """
 
     def attention(self, q: Tensor, kv: KV, window: int | None) -> Tensor:
-        keys, values = kv
-        assert keys.shape[1] == 1
-        heads = q.shape[2]
-        return super().attention(q, (torch.cat([keys] * heads, 1), torch.cat([values] * heads, 1)), window)
+        assert kv[0].shape[1] == 1
+        keys, values = (torch.cat([x] * q.shape[2], 1) for x in kv)
+        return super().attention(q, (keys, values), window)
 
 
 class TargetRows(nn.Module):
@@ -108,9 +109,10 @@ class Exported:
     theirs: Interpreter
 
     def committed(self) -> tuple[Target, LiteRtGraphs, NDArray[np.float32]]:
-        """Ours with PAST rows committed; and the newest row's activations [D]."""
+        """Ours, with PAST rows committed, and the activations [D] of the newest row."""
         manifest = self.backend.manifest
-        graphs = self.backend.bind(cache := KVCache(manifest.caches, manifest.window, capacity=512))
+        cache = KVCache(manifest.caches, manifest.window, capacity=512)
+        graphs = self.backend.bind(cache)
         target = Target(graphs, cache)
         target.prefill(TOKENS[: PAST - 1])
         hidden = target.verify(TOKENS[PAST - 1 : PAST]).activations[0].copy()
@@ -155,7 +157,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
 
 @pytest.mark.parametrize("rows", [1, 2, ROWS])
 def test_decode_and_verify_equal_the_converted_torch_lowering(exported: Exported, rows: int) -> None:
-    """One call of theirs is four decode calls of ours, or two of two rows, or one of four."""
+    """One call of theirs over four tokens is four decode calls of ours, two of two rows, or one of four."""
     target, _, _ = exported.committed()
     expected = exported.witness(VERIFY[ROWS], target.cache, tokens=[TOKENS[PAST:]])
     for first in range(0, ROWS, rows):
@@ -168,7 +170,7 @@ def test_decode_and_verify_equal_the_converted_torch_lowering(exported: Exported
 
 
 def test_draft_steps_equal_the_converted_torch_lowering(exported: Exported) -> None:
-    """A round of steps, each of which is given our own previous one's token and state."""
+    """A round of steps; both are given the token and state of our previous step, so that only one step's error is measured."""
     target, graphs, hidden = exported.committed()
     token = TOKENS[PAST]
     for _ in range(STEPS):
