@@ -12,9 +12,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RUNTIME, EXPORT = ROOT / "runtime" / "paceline", ROOT / "export" / "paceline_export"
 # What the export package may ask of the runtime: what a bundle is, and how to speak to the user.
-SHARED = {"paceline.bundle", "paceline.signatures", "paceline.errors", "paceline.backends.names"}
+SHARED = {"paceline.bundle", "paceline.partial", "paceline.signatures", "paceline.errors", "paceline.backends.names"}
 SHARED_NAMES = {("paceline.text", "TOKENIZER_FILE"), ("paceline", "signatures")}
-API = {"paceline", "paceline.model"}
+API = {"paceline", "paceline.model", "paceline.backends"}
+# Neither what only the exporter needs, nor a backend before one is chosen.
+RUNTIME_LACKS = {"torch", "onnx", "onnx_ir", "safetensors", "transformers", "ml_dtypes", "paceline_export"}
+RUNTIME_LACKS |= {"onnxruntime", "ai_edge_litert"}
 TORCH_LOWERING = EXPORT / "lower" / "torch.py"
 
 LOADED = """
@@ -45,8 +48,8 @@ def imports(file: Path) -> set[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("paceline", {"torch", "onnx", "onnx_ir", "safetensors", "transformers", "ml_dtypes", "paceline_export"}),
-        ("paceline.cli.main", {"torch", "onnx", "onnx_ir", "safetensors", "transformers", "ml_dtypes", "paceline_export"}),
+        ("paceline", RUNTIME_LACKS),
+        ("paceline.cli.main", RUNTIME_LACKS),
         ("paceline_export.bundle", {"torch", "transformers"}),
         ("paceline_export.cli.demo", {"torch", "transformers"}),
     ],

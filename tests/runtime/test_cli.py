@@ -69,6 +69,8 @@ def test_every_command_has_help_with_examples_to_copy(name: str, capsys: pytest.
         ["run", "bundle", "-p", "x", "--max-new-tokens", "many"],
         ["export", "target", "-o", "out"],
         ["export", "target", "--drafter", "drafter", "-o", "out", "--format", "gguf"],
+        ["export", "target", "--drafter", "drafter", "-o", "out", "--format", "tflite,"],
+        ["run", "bundle", "-p", "x", "--backend", "tensorrt"],
     ],
 )
 def test_a_wrong_command_line_is_refused_with_its_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,10 +98,34 @@ def test_drafting_does_not_change_the_text(tiny_bundle: Path, capsys: pytest.Cap
 
 def test_the_report_describes_the_run(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = generated(capsys, tiny_bundle)
-    assert set(report) == {"text", "tokens", "finish_reason", "backend", "draft_length", "stats"}
-    assert (report["backend"], report["draft_length"]) == ("onnxruntime", 3)
+    assert set(report) == {"text", "tokens", "finish_reason", "backend", "ran_on", "draft_length", "stats"}
+    assert (report["backend"], report["draft_length"]) == ("litert", 3)
+    assert re.search(r"XNNPACK ran \d+ of \d+ operators, (\d+) of \1 matrix products", report["ran_on"])
     assert len(report["tokens"]) == report["stats"]["emitted"] <= 24
     assert report["finish_reason"] == ("length" if len(report["tokens"]) == 24 else "stop")
+
+
+def test_the_backend_and_its_threads_can_be_chosen_and_write_the_same(
+    tiny_bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports = [
+        generated(capsys, tiny_bundle, "--backend", name, "--threads", threads)
+        for name in ("litert", "onnxruntime")
+        for threads in ("1", "2")
+    ]
+    assert [report["backend"] for report in reports] == ["litert", "litert", "onnxruntime", "onnxruntime"]
+    assert [f"{threads} threads" in report["ran_on"] for threads, report in zip("1212", reports, strict=True)] == 4 * [True]
+    assert all(report["tokens"] == reports[0]["tokens"] for report in reports)
+
+
+def test_a_bundle_without_tflite_graphs_runs_on_onnxruntime(
+    tiny_pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, drafter = map(str, tiny_pair)
+    out = tmp_path / "out"
+    assert main(["export", target, "--drafter", drafter, "-o", str(out), "--format", "onnx"]) == 0
+    assert generated(capsys, out)["backend"] == "onnxruntime"
+    assert not list(out.glob("*.tflite"))
 
 
 def test_the_stream_is_the_text_of_the_report(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +179,7 @@ def test_a_graph_that_cannot_be_loaded_is_refused_in_one_line(copy: Path, capsys
     raw = json.loads((copy / MANIFEST).read_text())
     raw["files"]["drafter.onnx"] = {"bytes": 8, "sha256": sha256(copy / "drafter.onnx")}
     (copy / MANIFEST).write_text(json.dumps(raw))
-    assert "drafter.onnx: onnxruntime" in refused(["run", str(copy), "-p", "x"], capsys)
+    assert "drafter.onnx: onnxruntime" in refused(["run", str(copy), "-p", "x", "--backend", "onnxruntime"], capsys)
 
 
 def test_export_says_what_to_run_next(tiny_pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

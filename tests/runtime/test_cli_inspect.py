@@ -11,16 +11,20 @@ import pytest
 from command import refused
 from damage import alter
 
+from paceline.backends.litert.delegation import delegation
+from paceline.backends.litert.model import Environment
 from paceline.bundle import MANIFEST, Bundle
 from paceline.cli.main import main
 
 
-def test_inspect_alone_looks_at_sizes_but_hashes_nothing(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_refuses_a_damaged_bundle_and_as_json_hashes_nothing(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Graphs are run to see who runs their operators, so they must be whole; the manifest alone can be had without."""
     alter(copy / "target.onnx.data")
-    assert main(["inspect", str(copy)]) == 0
+    assert "the file was altered" in refused(["inspect", str(copy)], capsys)
+    assert main(["inspect", str(copy), "--json"]) == 0
     capsys.readouterr()
     os.truncate(copy / "target.onnx.data", 100)
-    assert "has 100 bytes" in refused(["inspect", str(copy)], capsys)
+    assert "has 100 bytes" in refused(["inspect", str(copy), "--json"], capsys)
 
 
 def test_inspect_shows_files_and_signatures(
@@ -32,11 +36,29 @@ def test_inspect_shows_files_and_signatures(
     manifest = Bundle.read(tiny_bundle).manifest
     for name, stored in manifest.files.items():
         assert re.search(rf"{re.escape(name)} .*{stored.size:,} .*{stored.sha256[:16]}", shown)
-    for signature in manifest.graphs["onnxruntime"].signatures.values():
-        for ports in signature.values():
-            for name, (dtype, shape) in ports.items():
-                assert re.search(rf" {re.escape(name)} .*{dtype} .*{re.escape(str(shape))}", shown)
+    for graphs in manifest.graphs.values():
+        for entries in graphs.signatures.values():
+            for ports in next(iter(entries.values())).values():
+                for name, (dtype, shape) in ports.items():
+                    assert re.search(rf" {re.escape(name)} .*{dtype} .*{re.escape(str(shape))}", shown)
     assert "drafter reads layers" in shown
+
+
+def test_inspect_says_for_every_signature_who_runs_its_operators(
+    tiny_bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["inspect", str(tiny_bundle)]) == 0
+    shown = capsys.readouterr().out
+    environment = Environment()
+    for file, entries in Bundle.read(tiny_bundle).manifest.graphs["litert"].signatures.items():
+        for name in entries:
+            ran = delegation(environment, tiny_bundle / file, name)
+            row = (
+                rf"{file} +│ {name} +│ {ran.operators.total()} +│ {ran.delegated.total()} +│ {ran.products} of {ran.products} "
+            )
+            assert re.search(row, shown)
+    assert "10 DYNAMIC_UPDATE_SLICE" in shown
 
 
 def test_inspect_as_json_is_the_manifest(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
