@@ -84,7 +84,10 @@ def export(
 def export_bytes(target_folder: Path, drafter_folder: Path, formats: Sequence[str] = DEFAULT_FORMATS) -> int:
     """Bytes of weights that an export of this pair writes; for progress."""
     target, drafter = open_pair(target_folder, drafter_folder)
-    return len(formats) * sum(4 * prod(w.shape) for w in (*target.weights.values(), *drafter.weights.values()))
+    all_weights = sum(4 * prod(w.shape) for w in (*target.weights.values(), *drafter.weights.values()))
+    # TFLite has the token table twice: for lookups in a file of its own, and as the target's head.
+    twice = 4 * target.config.vocab_size * target.config.hidden_size if "tflite" in formats else 0
+    return len(formats) * all_weights + twice
 
 
 @contextmanager

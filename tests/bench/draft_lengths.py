@@ -1,6 +1,6 @@
-"""Times every draft length on the small pair, in turns: `python tests/bench/draft_lengths.py`.
+"""Times every draft length on the small pair, on both backends in turns: `python tests/bench/draft_lengths.py`.
 
-Prints, for the greedy text of ten prompts, tokens per second and the ratio to plain decoding (both from the fastest of
+Prints, for the greedy text of twenty prompts, tokens per second and the ratio to plain decoding (both from the fastest of
 the repeats, since noise only adds time), and what single calls of the graphs cost.
 """
 
@@ -19,8 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from small_pair import DRAFTER, PROMPTS, TARGET
 
 import paceline
+from paceline.backends import BACKENDS, LITERT
 from paceline.kv_cache import KVCache
-from paceline_export.bundle import export
+from paceline_export.bundle import FORMATS, export
 
 REPEATS, NEW_TOKENS = 9, 96
 DRAFT_LENGTHS = range(8)
@@ -28,23 +29,25 @@ DRAFT_LENGTHS = range(8)
 
 def main() -> None:
     out = Path(tempfile.mkdtemp()) / "bundle"
-    export(TARGET, DRAFTER, out, lambda *_: None)
-    model = paceline.load(out)
-    best_ms = dict.fromkeys(DRAFT_LENGTHS, float("inf"))
+    export(TARGET, DRAFTER, out, lambda *_: None, tuple(FORMATS))
+    models = {name: paceline.load(out, backend=name, weight_cache=False) for name in BACKENDS}
+    ways = [(name, k) for name in BACKENDS for k in DRAFT_LENGTHS]
+    best_ms = dict.fromkeys(ways, float("inf"))
     for _ in range(REPEATS):
-        for k in DRAFT_LENGTHS:
-            stats = [generate(model, prompt, k)[1] for prompt in PROMPTS]
-            best_ms[k] = min(best_ms[k], sum(s.decode_ms for s in stats))
-    texts = [generate(model, prompt, 0)[0] for prompt in PROMPTS]
+        for name, k in ways:
+            stats = [generate(models[name], prompt, k)[1] for prompt in PROMPTS]
+            best_ms[name, k] = min(best_ms[name, k], sum(s.decode_ms for s in stats))
+    texts = [generate(models[LITERT], prompt, 0)[0] for prompt in PROMPTS]
     tokens = sum(len(text) - 1 for text in texts)
     distinct = np.mean([paceline.distinct_4grams(text) for text in texts])
     print(f"{len(PROMPTS)} prompts, {tokens} tokens, distinct 4-grams {distinct:.0%}")
-    for k in DRAFT_LENGTHS:
-        stats = [generate(model, prompt, k)[1] for prompt in PROMPTS]
+    for name, k in ways:
+        stats = [generate(models[name], prompt, k)[1] for prompt in PROMPTS]
         a_pass = 1 + sum(s.accepted for s in stats) / sum(s.rounds for s in stats)
-        speed, ratio = 1000 * tokens / best_ms[k], best_ms[0] / best_ms[k]
-        print(f"draft length {k}: {speed:5.0f} tokens/s, {ratio:.2f} x plain, {a_pass:.2f} tokens a target pass")
-    print_call_costs(model)
+        speed, ratio = 1000 * tokens / best_ms[name, k], best_ms[name, 0] / best_ms[name, k]
+        print(f"{name}, draft length {k}: {speed:5.0f} tokens/s, {ratio:.2f} x plain, {a_pass:.2f} tokens a target pass")
+    for model in models.values():
+        print_call_costs(model)
 
 
 def generate(model: paceline.Model, prompt: str, k: int) -> tuple[list[int], paceline.Stats]:
@@ -63,14 +66,14 @@ def print_call_costs(model: paceline.Model) -> None:
     chunk = np.full(64, 7)
     calls: dict[str, Callable[[], object]] = {f"verify {t}": lambda t=t: graphs.verify(np.full(t, 7)) for t in (1, 2, 4, 8)}
     calls |= {"draft step": lambda: graphs.draft(7, hidden)}
-    calls |= {"prefill 64": lambda: graphs.prefill(chunk), "verify 64": lambda: graphs.verify(chunk)}
+    calls |= {"prefill 64": lambda: graphs.prefill(chunk)}
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(200):
         for name, call in calls.items():
             start = perf_counter()
             call()
             times[name].append(1000 * (perf_counter() - start))
-    print(", ".join(f"{name} {median(ms):.2f} ms" for name, ms in times.items()))
+    print(f"{model.backend.name}: " + ", ".join(f"{name} {median(ms):.2f} ms" for name, ms in times.items()))
 
 
 if __name__ == "__main__":

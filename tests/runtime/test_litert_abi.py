@@ -39,7 +39,7 @@ sys.modules["ai_edge_litert"] = None
 def refusal() -> str:
     """What is said of the wheel; one sentence for a line of the terminal."""
     with pytest.raises(InputError) as raised:
-        Library()
+        Environment()
     assert "\n" not in str(raised.value)
     return str(raised.value)
 

@@ -82,14 +82,6 @@ def test_a_second_load_reads_the_files_and_leaves_them_alone(tiny_bundle: Path, 
     assert identities(folder) == before
 
 
-def cut(file: Path) -> None:
-    os.truncate(file, file.stat().st_size // 2)
-
-
-def empty(file: Path) -> None:
-    file.write_bytes(b"")
-
-
 def copied(file: Path) -> None:
     """The same bytes in another file."""
     shutil.copyfile(file, file.with_suffix(".copy"))
@@ -100,25 +92,24 @@ def no_seal(file: Path) -> None:
     file.with_suffix(".json").unlink()
 
 
-def seal_is(text: str | bytes) -> Callable[[Path], object]:
-    raw = text.encode() if isinstance(text, str) else text
+def seal_is(raw: bytes) -> Callable[[Path], object]:
     return lambda file: file.with_suffix(".json").write_bytes(raw)
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        pytest.param(cut, id="half of it"),
-        pytest.param(empty, id="an empty file"),
+        pytest.param(lambda file: os.truncate(file, file.stat().st_size // 2), id="half of it"),
+        pytest.param(lambda file: os.truncate(file, 0), id="an empty file"),
         pytest.param(alter, id="a bit flipped in secret"),
         pytest.param(copied, id="a copy"),
         pytest.param(no_seal, id="no seal"),
-        pytest.param(seal_is(""), id="an empty seal"),
+        pytest.param(seal_is(b""), id="an empty seal"),
         pytest.param(seal_is(b"\xff\xfe{"), id="a seal that is no text"),
-        pytest.param(seal_is("[1, 2]"), id="a seal that is a list"),
-        pytest.param(seal_is('{"source": 1, "state": 1}'), id="a seal of other types"),
-        pytest.param(seal_is('{"source": "\\u0000"}'), id="a seal of no path"),
-        pytest.param(seal_is("[" * 100_000), id="a seal too deep to parse"),
+        pytest.param(seal_is(b"[1, 2]"), id="a seal that is a list"),
+        pytest.param(seal_is(b'{"source": 1, "state": 1}'), id="a seal of other types"),
+        pytest.param(seal_is(b'{"source": "\\u0000"}'), id="a seal of no path"),
+        pytest.param(seal_is(b"[" * 100_000), id="a seal too deep to parse"),
     ],
 )
 def test_a_file_that_does_not_fit_its_seal_is_built_again(
@@ -145,16 +136,13 @@ def test_a_build_removes_the_file_of_another_runtime_version(tiny_bundle: Path, 
     assert len(content(folder)) == 4
 
 
-def test_a_build_removes_the_file_of_what_the_graph_was_before(copy: Path, tmp_path: Path) -> None:
+def test_a_build_removes_the_file_of_what_the_graph_was_before(copy: Path) -> None:
     """The bundle was exported again to the same place."""
-    (copy / "target.tflite").write_bytes(b"an older graph")
-    old = sealed(cache_of(copy, "target"))
-    with cache_of(copy, "target").opened() as found:
-        assert found == old
-    (copy / "target.tflite").write_bytes(b"the graph")
-    new = sealed(cache_of(copy, "target"))
-    assert not old.exists()
-    assert new.exists()
+    files = []
+    for graph in (b"an older graph", b"the graph"):
+        (copy / "target.tflite").write_bytes(graph)
+        files.append(sealed(cache_of(copy, "target")))
+    assert [file.exists() for file in files] == [False, True]
 
 
 def test_a_build_removes_the_files_of_graphs_that_are_gone_and_no_others(

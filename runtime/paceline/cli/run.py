@@ -43,13 +43,15 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> ExitCode:
-    model = load(
-        options.bundle,
-        backend=options.backend,
-        threads=options.threads,
-        capacity=options.capacity,
-        weight_cache=options.weight_cache,
-    )
+    # A first load checks every file and packs the weights. On a terminal it says that it is at work.
+    with Console(stderr=True).status(f"loading {options.bundle}"):
+        model = load(
+            options.bundle,
+            backend=options.backend,
+            threads=options.threads,
+            capacity=options.capacity,
+            weight_cache=options.weight_cache,
+        )
     pieces = []
     for piece in model.generate(options.prompt, max_new_tokens=options.max_new_tokens, draft_length=options.draft):
         pieces.append(piece)
