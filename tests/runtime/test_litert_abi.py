@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from ctypes import Structure, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
@@ -15,6 +16,7 @@ from command import script
 from hypothesis import given
 from hypothesis import strategies as st
 
+import paceline
 from paceline.backends.litert import c_api
 from paceline.backends.litert.c_api import FUNCTIONS, LIBRARY, MAX_RANK, PACKAGE, Library, LiteRtError, TensorType
 from paceline.backends.litert.model import CompiledModel, Environment, TensorBuffer
@@ -82,6 +84,31 @@ def test_a_dtype_that_we_do_not_use_is_named_by_its_code() -> None:
 def test_a_call_that_fails_says_which_one_and_of_which_version() -> None:
     with pytest.raises(LiteRtError, match=rf"LiteRtGetNumModelSignatures of LiteRT {version(PACKAGE)} failed with status"):
         Library().call("LiteRtGetNumModelSignatures", None, None)
+
+
+def test_a_good_bundle_says_nothing_on_stderr(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """LiteRT greets on the process's own, and says what it does."""
+    for _ in range(2):  # the second time with packed weights from the cache
+        model = paceline.load(copy, backend="litert")
+        assert len(list(model.generate("the little train", max_new_tokens=6))) == 6
+        assert "XNNPACK ran" in model.backend.describe()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_stderr_and_every_descriptor_survive_a_load_that_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file, environment = tmp_path / "graph.tflite", Environment()
+    file.write_bytes(b"no graph")
+
+    def state() -> tuple[int, int, int]:
+        return os.fstat(2).st_dev, os.fstat(2).st_ino, len(list(Path("/proc/self/fd").iterdir()))
+
+    before = state()
+    for _ in range(3):
+        with pytest.raises(InputError, match="LiteRT cannot load it"):
+            CompiledModel(environment, file, threads=1)
+    assert state() == before
+    os.write(2, b"still here\n")
+    assert capfd.readouterr().err == "still here\n"
 
 
 @pytest.mark.parametrize("found", ["2.1.5", "2.0", "1.9.9", "3.0.0", "3.0.0.dev20270101"])

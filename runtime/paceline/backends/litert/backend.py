@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from paceline import signatures
 from paceline.backends.base import DraftStep, Verified
 from paceline.backends.litert.calls import CacheViews, DrafterCall, TargetCall
-from paceline.backends.litert.delegation import delegation
 from paceline.backends.litert.model import CompiledModel, Environment, TensorInfo
 from paceline.backends.litert.weight_cache import WeightCache
 from paceline.backends.names import LITERT
@@ -69,6 +68,8 @@ class LiteRtBackend:
 
     def describe(self) -> str:
         """See `Backend.describe`; runs a decode call under the profiler."""
+        from paceline.backends.litert.delegation import delegation  # slow to import, and needed only here
+
         ran = delegation(self.environment, self.files["target"], VERIFY[1], self._packed.get("target"))
         return f"LiteRT {self.environment.library.version}, {self.threads} threads; in a decode call {ran}"
 

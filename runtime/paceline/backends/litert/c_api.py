@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
+from paceline.backends.litert.captured import captured_stderr
 from paceline.errors import InputError, PacelineError
 
 PACKAGE = "ai-edge-litert"
@@ -105,6 +106,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "LiteRtRunCompiledModel": (Handle, c_size_t, c_size_t, POINTER(Handle), c_size_t, POINTER(Handle)),
     "LiteRtCreateTensorBufferFromHostMemory": (POINTER(TensorType), Handle, c_size_t, Handle, POINTER(Handle)),
     "LiteRtGetTensorBufferTensorType": (Handle, POINTER(TensorType)),
+    "LiteRtGetTensorBufferPackedSize": (Handle, POINTER(c_size_t)),
     "LiteRtCompiledModelGetProfiler": (Handle, POINTER(Handle)),
     "LiteRtStartProfiler": (Handle,),
     "LiteRtStopProfiler": (Handle,),
@@ -155,7 +157,8 @@ class Library:
         for name in DESTROYERS:
             getattr(self._library, _destroyer(name)).argtypes = (Handle,)
             getattr(self._library, _destroyer(name)).restype = None
-        self._check_layout()
+        with captured_stderr():
+            self._check_layout()
 
     def call(self, name: str, *arguments: Any) -> None:
         """Runs a function that returns a status.
@@ -182,13 +185,17 @@ class Library:
         return getattr(self._library, name)
 
     def _check_layout(self) -> None:
-        """A tensor type must come back as it went in; otherwise the structures have changed."""
-        sent, received, memory = TensorType.of("int32", (3, 1, 4)), TensorType(), (c_int32 * 64)()
+        """The library must see a tensor type as we wrote it; otherwise the structures have changed."""
+        sent, received, size, memory = TensorType.of("int32", (3, 1, 4)), TensorType(), c_size_t(), (c_int32 * 64)()
         aligned = ctypes.addressof(memory) + -ctypes.addressof(memory) % 64
-        buffer = self.created("LiteRtCreateTensorBufferFromHostMemory", byref(sent), aligned, 48, None)
-        self.call("LiteRtGetTensorBufferTensorType", buffer, byref(received))
-        self.destroy("TensorBuffer", buffer)
-        if (received.dtype, received.shape) != (sent.dtype, sent.shape):
+        try:
+            buffer = self.created("LiteRtCreateTensorBufferFromHostMemory", byref(sent), aligned, 48, None)
+            self.call("LiteRtGetTensorBufferTensorType", buffer, byref(received))
+            self.call("LiteRtGetTensorBufferPackedSize", buffer, byref(size))
+            self.destroy("TensorBuffer", buffer)
+        except LiteRtError:
+            size.value = 0
+        if (size.value, received.dtype, received.shape) != (48, sent.dtype, sent.shape):
             raise self._unknown("its tensor types have another layout")
 
     def _has(self, name: str) -> bool:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
-import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from ctypes import CFUNCTYPE, byref, c_char_p, c_int, c_size_t, c_void_p, create_string_buffer
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from paceline.backends.litert.c_api import AnyValue, EnvironmentOption, Handle, Library, LiteRtError, ProfilerEvent, TensorType
+from paceline.backends.litert.captured import captured_stderr
 from paceline.errors import InputError
 
 CPU = 1  # a bit of the accelerators that may be used
@@ -104,7 +102,7 @@ class CompiledModel:
             InputError: LiteRT refuses the file.
         """
         self.environment, self.library = environment, environment.library
-        with _captured_stderr() as said:
+        with captured_stderr() as said:
             try:
                 self._model = self.library.created("LiteRtCreateModelFromFile", environment.handle, os.fsencode(file))
                 _free_with(self, self.library, "Model", self._model)
@@ -217,26 +215,3 @@ def _text(value: c_char_p) -> str:
 def _toml_string(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
-
-
-@contextmanager
-def _captured_stderr() -> Iterator[Any]:
-    """LiteRT explains itself, and greets, on the process's stderr; keeps that away from the user's.
-
-    Yields a function that returns the lines of errors so far.
-    """
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as file:
-        before = os.dup(2)
-        os.dup2(file.fileno(), 2)
-
-        def errors() -> Sequence[str]:
-            file.seek(0)
-            lines = file.read().decode(errors="replace").splitlines()
-            return [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-
-        try:
-            yield errors
-        finally:
-            os.dup2(before, 2)
-            os.close(before)

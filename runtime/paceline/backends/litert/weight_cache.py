@@ -89,7 +89,7 @@ def _read_seal(file: Path) -> dict[str, Any]:
     """Empty where there is none that can be read."""
     try:
         seal = json.loads(_seal_of(file).read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return seal if isinstance(seal, dict) else {}
 
