@@ -94,7 +94,7 @@ def export_bytes(target_folder: Path, drafter_folder: Path, formats: Sequence[st
 def _complete_or_nothing(out: Path) -> Iterator[Path]:
     """A temporary directory beside `out` that takes its name on success and is removed on any failure."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(out)
+    remove_abandoned(out.parent, out.name)
     folder = partial_name(out)
     folder.mkdir()
     try:

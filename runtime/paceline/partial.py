@@ -13,9 +13,9 @@ def partial_name(path: Path) -> Path:
     return path.parent / f".{path.name}.partial-{os.getpid()}"
 
 
-def remove_abandoned(path: Path) -> None:
-    """Removes what processes left that were killed while they built `path`."""
-    for leftover in path.parent.glob(f".{escape(path.name)}.partial-*"):
+def remove_abandoned(folder: Path, name: str | None = None) -> None:
+    """Removes what processes left in a folder that were killed while they built `name`, or anything when None."""
+    for leftover in folder.glob(f".{'*' if name is None else escape(name)}.partial-*"):
         if _abandoned(leftover.name.rpartition("-")[2]):
             if leftover.is_dir():
                 shutil.rmtree(leftover)

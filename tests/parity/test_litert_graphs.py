@@ -57,25 +57,26 @@ def some_tokens(count: int) -> list[int]:
 
 
 def ran(bundle: Bundle) -> dict[tuple[str, str], Delegation]:
-    environment, files = Environment(), bundle.manifest.graphs["litert"].signatures
-    return {(f, name): delegation(environment, bundle.folder / f, name) for f, entries in files.items() for name in entries}
+    environment, graphs = Environment(), bundle.manifest.graphs["litert"]
+    ways = [(part, name) for part, file in graphs.parts.items() for name in graphs.signatures[file]]
+    return {(part, name): delegation(environment, bundle, part, name) for part, name in ways}
 
 
 def test_no_matrix_product_falls_off_the_delegate(bundle: Bundle) -> None:
     signatures = ran(bundle)
     assert len(signatures) == 3 * len(VERIFY | PREFILL) + 1
-    for (file, name), found in signatures.items():
-        assert found.delegated_products == found.products, f"{file} {name}"
-        assert not set(found.own) - LEFT_TO_LITERT, f"{file} {name}: {found}"
-        if file in (tflite.TARGET, tflite.DRAFTER):
+    for (part, name), found in signatures.items():
+        assert found.delegated_products == found.products, f"{part} {name}"
+        assert not set(found.own) - LEFT_TO_LITERT, f"{part} {name}: {found}"
+        if part in ("target", "drafter"):
             assert found.products > 10
 
 
 def test_the_profiler_sees_every_matrix_product_run(bundle: Bundle) -> None:
     """The same count from the other side: what XNNPACK says that it ran."""
     environment = Environment()
-    for file, name in ((tflite.TARGET, "verify"), (tflite.DRAFTER, "draft")):
-        found = delegation(environment, bundle.folder / file, name)
+    for part, name in (("target", "verify"), ("drafter", "draft")):
+        found = delegation(environment, bundle, part, name)
         products = sum(count for operator, count in found.by_xnnpack.items() if "GEMM" in operator)
         assert products == found.products
 

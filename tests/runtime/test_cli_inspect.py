@@ -50,10 +50,11 @@ def test_inspect_says_for_every_signature_who_runs_its_operators(
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["inspect", str(tiny_bundle)]) == 0
     shown = capsys.readouterr().out
-    environment = Environment()
-    for file, entries in Bundle.read(tiny_bundle).manifest.graphs["litert"].signatures.items():
-        for name in entries:
-            ran = delegation(environment, tiny_bundle / file, name)
+    environment, bundle = Environment(), Bundle.open(tiny_bundle)
+    graphs = bundle.manifest.graphs["litert"]
+    for part, file in graphs.parts.items():
+        for name in graphs.signatures[file]:
+            ran = delegation(environment, bundle, part, name)
             row = (
                 rf"{file} +│ {name} +│ {ran.operators.total()} +│ {ran.delegated.total()} +│ {ran.products} of {ran.products} "
             )

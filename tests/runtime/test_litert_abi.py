@@ -194,11 +194,12 @@ def test_no_wheel_at_all_is_told_how_to_install_one(monkeypatch: pytest.MonkeyPa
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(c_api, "distribution", missing)
-    assert refusal() == f"the litert backend needs the package {PACKAGE}; install it with: pip install {PACKAGE}"
+    assert refusal() == f"the litert backend needs the package {PACKAGE}; install it with: {PIP_COMMAND}"
 
 
-def test_the_command_without_the_wheel_says_so_in_one_line(tiny_bundle: Path) -> None:
-    done = script("run", str(tiny_bundle), "-p", "x", before=NO_WHEEL)
+@pytest.mark.parametrize("command", [["run", "-p", "x"], ["inspect"]])
+def test_a_command_without_the_wheel_says_so_in_one_line(command: list[str], tiny_bundle: Path) -> None:
+    done = script(command[0], str(tiny_bundle), *command[1:], before=NO_WHEEL)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"paceline: the litert backend needs the package {PACKAGE}; install it with: pip install")
     assert done.stderr.count("\n") == 1

@@ -53,6 +53,7 @@ def _damage(bundle: Bundle) -> InputError | None:
 
 def _print_tables(bundle: Bundle) -> None:
     console, manifest = Console(), bundle.manifest
+    operators = _operators_table(bundle) if LITERT in manifest.graphs else None  # first, because it may refuse
     console.print(_model_table(manifest))
     console.print(_files_table(manifest))
     for backend, graphs in manifest.graphs.items():
@@ -60,8 +61,8 @@ def _print_tables(bundle: Bundle) -> None:
             first, *others = entries
             title = f"{file} ({backend}), signature {first}" + (f"; the same for {', '.join(others)}" if others else "")
             console.print(_signature_table(title, entries[first]))
-    if LITERT in manifest.graphs:
-        console.print(_operators_table(bundle))
+    if operators:
+        console.print(operators)
 
 
 def _model_table(manifest: Manifest) -> Table:
@@ -96,14 +97,16 @@ def _signature_table(title: str, signature: dict[str, dict[str, list[object]]]) 
 
 def _operators_table(bundle: Bundle) -> Table:
     """Every TFLite signature's operators, and who runs them."""
-    from paceline.backends.litert.delegation import delegation
     from paceline.backends.litert.model import Environment
 
-    environment = Environment()
+    environment = Environment()  # refuses where the package is missing that the next import needs
+    from paceline.backends.litert.delegation import delegation
+
     table = Table("file", "signature", "operators", "run by XNNPACK", "matrix products", "left to LiteRT")
-    for file, entries in bundle.manifest.graphs[LITERT].signatures.items():
-        for name in entries:
-            ran = delegation(environment, bundle.folder / file, name)
+    graphs = bundle.manifest.graphs[LITERT]
+    for part, file in graphs.parts.items():
+        for name in graphs.signatures[file]:
+            ran = delegation(environment, bundle, part, name)
             products = f"{ran.delegated_products} of {ran.products}"
             left = ", ".join(f"{count} {operator}" for operator, count in sorted(ran.own.items()))
             table.add_row(file, name, str(ran.operators.total()), str(ran.delegated.total()), products, left)

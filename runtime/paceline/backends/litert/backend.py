@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from paceline import signatures
 from paceline.backends.base import DraftStep, Verified
 from paceline.backends.litert.calls import CacheViews, DrafterCall, TargetCall
-from paceline.backends.litert.model import CompiledModel, Environment, TensorInfo
+from paceline.backends.litert.expected import expected_signatures, require_signatures
+from paceline.backends.litert.model import CompiledModel, Environment
 from paceline.backends.litert.weight_cache import WeightCache
 from paceline.backends.names import LITERT
-from paceline.bundle import Bundle, Manifest
+from paceline.bundle import Bundle
 from paceline.errors import InputError
 from paceline.kv_cache import KVCache
-from paceline.signatures import PREFILL, VERIFY, Port, Signature
+from paceline.signatures import PREFILL, VERIFY
 
 DRAFTER_THREADS = 1  # a step is too small to share
 SHORT_PREFILL, LONG_PREFILL = sorted(PREFILL)
@@ -44,11 +45,10 @@ class LiteRtBackend:
         graphs = bundle.manifest.graphs.get(LITERT)
         if graphs is None:
             raise InputError(f"{bundle.folder} has no TFLite graphs; export it with --format tflite.")
-        self.manifest, self.environment = bundle.manifest, Environment()
-        self.files = {part: bundle.folder / name for part, name in graphs.parts.items()}
+        self.bundle, self.manifest, self.environment = bundle, bundle.manifest, Environment()
         self.threads = threads or len(os.sched_getaffinity(0))
         self._packed: dict[str, Path] = {}
-        self.models = {part: self._load(part, file, weight_cache) for part, file in self.files.items()}
+        self.models = {part: self._load(part, bundle.folder / name, weight_cache) for part, name in graphs.parts.items()}
 
     def _load(self, part: str, file: Path, weight_cache: bool) -> CompiledModel:
         threads = self.threads if part == "target" else DRAFTER_THREADS
@@ -70,7 +70,7 @@ class LiteRtBackend:
         """See `Backend.describe`; runs a decode call under the profiler."""
         from paceline.backends.litert.delegation import delegation  # slow to import, and needed only here
 
-        ran = delegation(self.environment, self.files["target"], VERIFY[1], self._packed.get("target"))
+        ran = delegation(self.environment, self.bundle, "target", VERIFY[1], self._packed.get("target"))
         return f"LiteRT {self.environment.library.version}, {self.threads} threads; in a decode call {ran}"
 
 
@@ -107,52 +107,3 @@ class LiteRtGraphs:
         if rows not in self._calls:
             self._calls[rows] = TargetCall(self.models, self.views, rows)
         return self._calls[rows]
-
-
-def expected_signatures(manifest: Manifest, part: str) -> dict[str, Signature]:
-    """The signatures that a part must have for the model that the manifest describes."""
-    read = tuple(spec for spec in manifest.caches if spec.layer in manifest.drafter_layers)
-    per_layer = (manifest.layers, manifest.per_layer_size) if manifest.per_layer_size else None
-    names = VERIFY | PREFILL
-    match part:
-        case "drafter":
-            return {signatures.DRAFT: signatures.tflite_drafter(read, manifest.window, manifest.hidden_size)}
-        case "embedder":
-            width: tuple[int, ...] = (manifest.hidden_size,)
-            return {name: signatures.tflite_embedder(signatures.EMBEDDINGS, rows, width) for rows, name in names.items()}
-        case "per_layer_embedder":
-            width = (manifest.layers, manifest.per_layer_size)
-            output = signatures.PER_LAYER_EMBEDDINGS
-            return {name: signatures.tflite_embedder(output, rows, width) for rows, name in names.items()}
-    sizes = manifest.window, manifest.hidden_size, manifest.vocab_size, per_layer
-    return {name: signatures.tflite_target(manifest.caches, *sizes, rows) for rows, name in names.items()}
-
-
-def require_signatures(file: Path, model: CompiledModel, expected: dict[str, Signature]) -> None:
-    """Compares what a file holds with what the loop will ask of it.
-
-    Raises:
-        InputError: a signature, or a tensor of one, is missing or has another shape; the text names it.
-    """
-    for name, signature in expected.items():
-        if name not in model.signatures:
-            found = ", ".join(sorted(model.signatures)) or "none"
-            raise InputError(f"{file} has no signature {name} (it has {found}); export the bundle again.")
-        info = model.signatures[name]
-        for wanted, held in ((signature.inputs, info.inputs), (signature.outputs, info.outputs)):
-            tensors = {tensor.name: tensor for tensor in held}
-            odd = set(tensors) ^ {port.name for port in wanted}
-            if odd:
-                what = "lacks" if odd - set(tensors) else "has the unknown tensor"
-                raise InputError(f"{file}: signature {name} {what} {min(odd)}; export the bundle again.")
-            for port in wanted:
-                _require_port(file, name, port, tensors[port.name])
-
-
-def _require_port(file: Path, signature: str, port: Port, found: TensorInfo) -> None:
-    shape = tuple(-1 if isinstance(size, str) else size for size in port.shape)
-    if (found.dtype, found.shape) != (port.dtype, shape):
-        raise InputError(
-            f"{file}: {port.name} of signature {signature} is {found.dtype} {list(found.shape)}, and this bundle's target and "
-            f"drafter have {port.dtype} {list(shape)}; it belongs to another pair; export the bundle again."
-        )

@@ -17,8 +17,9 @@ from paceline.backends.litert.captured import captured_stderr
 from paceline.errors import InputError, PacelineError
 
 PACKAGE = "ai-edge-litert"
+INSTALL = f"pip install '{PACKAGE}~=2.3.0'"
 LIBRARY = "ai_edge_litert/libLiteRt.so"
-OLDEST = (2, 1, 6)  # before it LiteRtCreateModelFromFile took other arguments
+OLDEST = (2, 1, 6)  # before it the functions that create a model took other arguments
 KNOWN_MAJOR = 2
 MAX_RANK = 8
 ELEMENT_TYPES = {1: "float32", 2: "int32"}  # those that our graphs use
@@ -86,8 +87,7 @@ class ProfilerEvent(Structure):
 Handle = c_void_p
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "LiteRtCreateEnvironment": (c_int, POINTER(EnvironmentOption), POINTER(Handle)),
-    "LiteRtCreateModelFromFile": (Handle, c_char_p, POINTER(Handle)),
-    "LiteRtCreateModelFromFd": (Handle, c_int, c_size_t, c_size_t, POINTER(Handle)),
+    "LiteRtCreateModelFromBuffer": (Handle, Handle, c_size_t, POINTER(Handle)),
     "LiteRtGetNumModelSignatures": (Handle, POINTER(c_size_t)),
     "LiteRtGetModelSignature": (Handle, c_size_t, POINTER(Handle)),
     "LiteRtGetSignatureKey": (Handle, POINTER(c_char_p)),
@@ -137,9 +137,7 @@ class Library:
         try:
             wheel = distribution(PACKAGE)
         except PackageNotFoundError:
-            raise InputError(
-                f"the litert backend needs the package {PACKAGE}; install it with: pip install {PACKAGE}"
-            ) from None
+            raise InputError(f"the litert backend needs the package {PACKAGE}; install it with: {INSTALL}") from None
         self.version = wheel.version
         numbers = tuple(int(number) for number in re.findall(r"\d+", self.version)[:3])
         if numbers < OLDEST or numbers[0] != KNOWN_MAJOR:
@@ -207,7 +205,7 @@ class Library:
     def _unknown(self, reason: str) -> InputError:
         return InputError(
             f"{PACKAGE} {self.version} has a C interface that paceline does not know ({reason}); "
-            f"install one that it does: pip install '{PACKAGE}~=2.3.0'"
+            f"install one that it does: {INSTALL}"
         )
 
 

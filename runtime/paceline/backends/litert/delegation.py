@@ -12,7 +12,10 @@ from typing import Any
 
 from ai_edge_litert import schema_py_generated as schema
 
+from paceline.backends.litert.expected import expected_signatures, require_signatures
 from paceline.backends.litert.model import CompiledModel, Environment, TensorBuffer
+from paceline.backends.names import LITERT
+from paceline.bundle import Bundle
 from paceline.kv_cache import aligned_zeros
 from paceline.signatures import GROWTH_SLOTS
 
@@ -57,13 +60,17 @@ class Delegation:
         )
 
 
-def delegation(environment: Environment, file: Path, signature: str, weight_cache: Path | None = None) -> Delegation:
-    """Runs a signature once, on zeros and the smallest caches.
+def delegation(
+    environment: Environment, bundle: Bundle, part: str, signature: str, weight_cache: Path | None = None
+) -> Delegation:
+    """Runs a signature of an opened bundle's part once, on zeros and the smallest caches.
 
     Raises:
-        InputError: LiteRT refuses the file.
+        InputError: LiteRT refuses the file, or the signature is not the one that the bundle should have.
     """
+    file = bundle.folder / bundle.manifest.graphs[LITERT].parts[part]
     model = CompiledModel(environment, file, threads=1, weight_cache=weight_cache, only=signature, profiled=True)
+    require_signatures(file, model, {signature: expected_signatures(bundle.manifest, part)[signature]})
     call = model.bind(signature)
     shapes = {tensor.name: tensor for tensor in (*call.info.inputs, *call.info.outputs)}
     arrays = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import mmap
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from paceline.backends.litert.c_api import AnyValue, EnvironmentOption, Handle, Library, LiteRtError, ProfilerEvent, TensorType
@@ -104,10 +105,13 @@ class CompiledModel:
         self.environment, self.library = environment, environment.library
         with captured_stderr() as said:
             try:
-                self._model = self.library.created("LiteRtCreateModelFromFile", environment.handle, os.fsencode(file))
+                self._mapped = _mapped(file)
+                # LiteRT checks a graph in memory for consistency, and one that it opens itself it does not.
+                content = self._mapped.ctypes.data, self._mapped.nbytes
+                self._model = self.library.created("LiteRtCreateModelFromBuffer", environment.handle, *content)
                 _free_with(self, self.library, "Model", self._model)
                 self.handle = self._compile(threads, weight_cache, only, profiled)
-            except LiteRtError as error:
+            except (LiteRtError, ValueError) as error:  # an empty file cannot be mapped
                 detail = "; ".join([str(error), *said()])
                 raise InputError(f"{file}: LiteRT cannot load it ({detail}); export the bundle again.") from None
         _free_with(self, self.library, "CompiledModel", self.handle)
@@ -171,6 +175,7 @@ class BoundCall:
         self._kept = [[buffers[tensor.name] for tensor in tensors] for tensors in (self.info.inputs, self.info.outputs)]
         inputs, outputs = ((Handle * len(kept))(*(buffer.handle.value for buffer in kept)) for kept in self._kept)
         self._arguments = (self.model.handle, self.info.index, len(inputs), inputs, len(outputs), outputs)
+        self._prepared = False
 
     def run(self) -> None:
         """Runs the signature on its buffers.
@@ -178,7 +183,12 @@ class BoundCall:
         Raises:
             LiteRtError: with LiteRT's status.
         """
-        status = self._run(*self._arguments)
+        if self._prepared:
+            status = self._run(*self._arguments)
+        else:  # LiteRT resizes its tensors now, and says on stderr what it cannot do
+            with captured_stderr():
+                status = self._run(*self._arguments)
+            self._prepared = True
         if status != 0:
             raise LiteRtError(f"LiteRT {self.model.library.version} failed with status {status} while running a graph")
 
@@ -209,7 +219,13 @@ def _free_with(owner: Any, library: Library, kind: str, handle: Handle) -> None:
 
 
 def _text(value: c_char_p) -> str:
-    return (value.value or b"").decode()
+    return (value.value or b"").decode(errors="replace")
+
+
+def _mapped(file: Path) -> NDArray[np.uint8]:
+    """A file's bytes, in memory only while they are used."""
+    with open(file, "rb") as stream:
+        return np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
 
 def _toml_string(text: str) -> str:

@@ -13,12 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from paceline.bundle import cache_folder
 from paceline.errors import InputError
 from paceline.partial import partial_name, remove_abandoned
 
+PACKED_SHARE = 1.02  # of the file's size; XNNPACK ends the process when the disk is full
+BUILDING = Lock()  # two threads of a process would build under the same name
 CPU_INFO = Path("/proc/cpuinfo")
 CPU_FEATURES = ("flags", "Features")  # the line's name on x86 and on ARM
 
@@ -39,9 +42,15 @@ class WeightCache:
         Raises:
             InputError: the directory cannot be written, or there is no room in it.
         """
-        if self._sealed():
-            yield self.file
-            return
+        with BUILDING:
+            if self._sealed():
+                yield self.file
+            else:
+                with self._built() as partial:
+                    yield partial
+
+    @contextmanager
+    def _built(self) -> Iterator[Path]:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._remove_stale()
@@ -49,7 +58,8 @@ class WeightCache:
             partial.touch()
         except OSError as error:
             raise self._refusal(f"cannot be written ({error.strerror})") from None
-        needed, free = self.source.stat().st_size, shutil.disk_usage(self.folder).free
+        needed = int(self.source.stat().st_size * PACKED_SHARE)
+        free = shutil.disk_usage(self.folder).free
         try:
             if free < needed:
                 raise self._refusal(f"has {free / 1e6:,.0f} MB left where packed weights need {needed / 1e6:,.0f} MB")
@@ -67,7 +77,7 @@ class WeightCache:
 
     def _remove_stale(self) -> None:
         """Makes room: our own file if it is damaged, and those of graphs that are gone or have changed since."""
-        remove_abandoned(self.file)
+        remove_abandoned(self.folder)
         for file in self.folder.glob(f"*-{self.cpu}.xnnpack"):
             source = Path(str(_read_seal(file).get("source", self.source)))
             if source == self.source or not source.exists():
