@@ -23,7 +23,7 @@ from paceline.backends import BACKENDS, LITERT
 from paceline.kv_cache import KVCache
 from paceline_export.bundle import FORMATS, export
 
-REPEATS, NEW_TOKENS = 9, 96
+REPEATS, NEW_TOKENS = 5, 96
 DRAFT_LENGTHS = range(8)
 
 
