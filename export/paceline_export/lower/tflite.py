@@ -44,7 +44,7 @@ class Entry:
         for spec in specs:
             keys, values = ([self.inputs[name] for name in spec.head_names(x)] for x in (spec.key, spec.value))
             self.op.rows[spec.layer] = Rows(spec.kind, keys, values)
-        for kind in {spec.kind for spec in specs}:
+        for kind in dict.fromkeys(spec.kind for spec in specs):  # in order: the same export gives the same bytes
             mask = self.inputs[signatures.MASK[kind]]
             rows, slots = mask.shape[2:]
             self.op.masks[kind] = self.op.reshape(mask, 1, rows, 1, slots) if rows > 1 else mask
