@@ -18,7 +18,8 @@ from ai_edge_litert import schema_py_generated as schema
 
 from paceline.signatures import CacheKind
 from paceline_export.config import ClusteredHead, Rope
-from paceline_export.lower.flatbuffer import Builtin, Subgraph, Tensor
+from paceline_export.lower.flatbuffer import Builtin, Tensor
+from paceline_export.lower.tflite_nodes import Nodes
 from paceline_export.model.ops import DraftChoice
 from paceline_export.weights import Weight, read_permutation
 
@@ -35,7 +36,7 @@ class Rows:
 
 
 @dataclass
-class TfliteOps:
+class TfliteOps(Nodes):
     """`Ops` on the tensors of one subgraph.
 
     Attributes:
@@ -45,44 +46,10 @@ class TfliteOps:
         tables: rope -> cosines and sines [1, T, 1, H] of this call's positions.
     """
 
-    graph: Subgraph
     rows: dict[int, Rows] = field(default_factory=dict)
     starts: dict[CacheKind, Tensor] = field(default_factory=dict)
     masks: dict[CacheKind, Tensor] = field(default_factory=dict)
     tables: dict[Rope, tuple[Tensor, Tensor]] = field(default_factory=dict)
-
-    def node(
-        self,
-        builtin: int,
-        inputs: Sequence[Tensor | None],
-        shape: Sequence[int],
-        options: Any = None,
-        dtype: str = "float32",
-        version: int = 1,
-    ) -> Tensor:
-        """Adds an operator with one output and returns that."""
-        made = self.graph.tensor(shape, dtype)
-        self.graph.operator(builtin, inputs, [made], options, version)
-        return made
-
-    def constant(self, values: Any, dtype: Any = np.float32) -> Tensor:
-        return self.graph.constant(np.asarray(values, dtype))
-
-    def weight(self, weight: Weight) -> Tensor:
-        return self.stored(weight.name, weight.shape, "float32", weight.read)
-
-    def stored(self, name: str, shape: Sequence[int], dtype: str, read: Any) -> Tensor:
-        """Weights behind the flatbuffer; `read` makes their values."""
-        return self.graph.tensor(shape, dtype, self.graph.file.stored(name, shape, dtype, read), name)
-
-    def reshape(self, x: Tensor, *shape: int, dtype: str = "float32") -> Tensor:
-        if x.shape == shape:
-            return x
-        options = schema.ReshapeOptionsT()
-        options.newShape = list(shape)
-        return self.node(Builtin.RESHAPE, [x, self.constant(shape, np.int32)], shape, options, dtype)
-
-    # The vocabulary.
 
     def embedding(self, table: Weight, tokens: Tensor) -> Tensor:
         count, width = tokens.shape[-1], table.shape[1]
@@ -129,23 +96,6 @@ class TfliteOps:
 
     def concat(self, x: Tensor, y: Tensor) -> Tensor:
         return self.join([x, y], axis=len(x.shape) - 1)
-
-    def join(self, parts: Sequence[Tensor], axis: int) -> Tensor:
-        """Joins tensors along one axis."""
-        if len(parts) == 1:
-            return parts[0]
-        options = schema.ConcatenationOptionsT()
-        options.axis = axis
-        first = parts[0].shape
-        shape = (*first[:axis], sum(part.shape[axis] for part in parts), *first[axis + 1 :])
-        return self.node(Builtin.CONCATENATION, parts, shape, options)
-
-    def slice(self, x: Tensor, axis: int, start: int, size: int) -> Tensor:
-        """Part of one axis."""
-        begin = [start if i == axis else 0 for i in range(len(x.shape))]
-        shape = [size if i == axis else whole for i, whole in enumerate(x.shape)]
-        inputs = [x, self.constant(begin, np.int32), self.constant(shape, np.int32)]
-        return self.node(Builtin.SLICE, inputs, shape, schema.SliceOptionsT())
 
     def fold(self, x: Tensor, groups: int) -> Tensor:
         return self.reshape(x, *x.shape[:-1], groups, x.shape[-1] // groups)
@@ -217,12 +167,6 @@ class TfliteOps:
         shares = self.node(Builtin.SOFTMAX, [scores], scores.shape, options)
         shares = self.reshape(shares, 1, 1, count * heads, slots)
         return self.reshape(self.product(shares, v, (1, 1, count * heads, size), transposed=False), *q.shape)
-
-    def product(self, x: Tensor, y: Tensor, shape: Sequence[int], transposed: bool) -> Tensor:
-        """A product of two computed matrices; unlike FULLY_CONNECTED it reads the second one where it is."""
-        options = schema.BatchMatMulOptionsT()
-        options.adjY = transposed
-        return self.node(Builtin.BATCH_MATMUL, [x, y], shape, options)
 
     def clustered_head(self, x: Tensor, centroids: Weight, ordering: Weight, table: Weight, head: ClusteredHead) -> DraftChoice:
         size, width = table.shape[0] // head.clusters, table.shape[1]
