@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,16 @@ class Stored:
 
     def read(self) -> NDArray[Any]:
         """The values as float32, or int64 for integers."""
+        return self._values(lambda shard: shard.get_tensor(self.name))
+
+    def read_rows(self, start: int, stop: int) -> NDArray[Any]:
+        """Rows start to stop of the first axis, as `read` gives them."""
+        return self._values(lambda shard: shard.get_slice(self.name)[start:stop])
+
+    def _values(self, get: Callable[[Any], NDArray[Any]]) -> NDArray[Any]:
         try:
             with safe_open(self.file, framework="numpy") as shard:
-                values: NDArray[Any] = shard.get_tensor(self.name)
+                values = get(shard)
         except (SafetensorError, OSError) as error:
             raise InputError(f"{self.file}: {self.name} cannot be read ({error}); download the file again.") from None
         return values.astype(np.int64 if self.dtype in INTEGERS else np.float32)
@@ -177,7 +185,7 @@ def _weights(folder: Path, expected: Shapes, stored: dict[str, Stored]) -> Weigh
             f"Allowed dtypes are {', '.join(FLOATS)} ({ORDERING}: {', '.join(INTEGERS)}); "
             "is the checkpoint complete and of this configuration?"
         )
-    return {name: Weight(name, shape, stored[name].read) for name, shape in expected.items()}
+    return {name: Weight(name, shape, stored[name].read, stored[name].read_rows) for name, shape in expected.items()}
 
 
 def _listed(what: str, names: list[str]) -> str:

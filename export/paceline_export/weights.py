@@ -1,15 +1,18 @@
-"""A weight is a handle: a name, a shape and a way to read it. Nothing is in memory until a lowering asks."""
+"""A weight is a handle: a name, a shape and ways to read it. Nothing is in memory until a lowering asks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paceline.errors import InputError
+
+PIECE_BYTES = 64 << 20  # of float32; what writing one tensor holds in memory
 
 
 @dataclass(frozen=True)
@@ -20,11 +23,27 @@ class Weight:
         name: the tensor's name in a text-only checkpoint, e.g. `model.layers.0.mlp.up_proj.weight`.
         shape: as stored, linear weights `[out, in]`.
         read: reads the values as float32 (integer tensors as int64), shape `shape`.
+        read_rows: reads rows start to stop of the first axis; None where the tensor is in memory anyway.
     """
 
     name: str
     shape: tuple[int, ...]
     read: Callable[[], NDArray[Any]]
+    read_rows: Callable[[int, int], NDArray[Any]] | None = None
+
+    def pieces(self) -> Iterator[NDArray[Any]]:
+        """The values in order, some rows of at most PIECE_BYTES at a time.
+
+        Raises:
+            InputError: a value is not finite; no graph could compute with it.
+        """
+        rows = self.shape[0]
+        step = max(1, PIECE_BYTES * rows // (4 * prod(self.shape))) if self.read_rows else rows
+        for start in range(0, rows, step):
+            piece = self.read_rows(start, min(rows, start + step)) if self.read_rows else self.read()
+            if not np.isfinite(piece).all():
+                raise InputError(f"{self.name} holds values that are not finite; train or download the checkpoint again.")
+            yield piece
 
 
 Weights = Mapping[str, Weight]
@@ -44,3 +63,9 @@ def read_permutation(weight: Weight) -> NDArray[np.int64]:
             "in some order; download the checkpoint again."
         )
     return values
+
+
+def read_by_cluster(table: Weight, members: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The rows of a table [V, D] by cluster: members [C, V / C] names them, and the result is [C, V / C, D]."""
+    rows: NDArray[np.float32] = np.concatenate(list(table.pieces()))
+    return rows[members]

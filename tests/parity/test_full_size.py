@@ -24,7 +24,6 @@ from safetensors.numpy import save_file
 import paceline
 from paceline.kv_cache import KVCache
 from paceline.target import Target
-from paceline_export.checkpoint import open_pair
 from paceline_export.config import drafter_config, target_config
 from paceline_export.model.drafter import drafter_shapes
 from paceline_export.model.target import target_shapes
@@ -117,10 +116,9 @@ def test_e2b_sizes_export_streamed_and_match_the_torch_lowering(
     done = subprocess.run([sys.executable, "-c", EXPORT, *arguments], check=True, capture_output=True, text=True)
     peak = 1024 * int(done.stdout.splitlines()[-1])
     weights = (bundle / weights_file).stat().st_size
-    largest = 4 * max(prod(shape) for shape in target_shapes(open_pair(*pair)[0].config).values())
     print(f"{weights_file} {weights / 1e9:.2f} GB, peak of the export {peak / 1e9:.2f} GB")
     assert weights > 1 << 32
-    assert peak < 2.5 * largest, "more than one tensor was in memory"
+    assert peak < 1 << 29, "a whole tensor was in memory: the largest has 1.2 GB"
 
     model = paceline.load(bundle, capacity=1024)
     print(model.backend.describe())

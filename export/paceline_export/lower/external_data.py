@@ -1,11 +1,12 @@
-"""The weight file beside an ONNX graph: tensors appended one at a time, so only one is ever in memory.
+"""The weight file beside an ONNX graph: tensors appended one at a time, so only a piece of one is in memory.
 
 Spec: https://github.com/onnx/onnx/blob/main/docs/ExternalData.md
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -37,19 +38,21 @@ class ExternalData:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._file.close()
 
-    def add(self, name: str, values: NDArray[Any]) -> ir.ExternalTensor:
-        """Appends one tensor and returns a reference to its bytes."""
-        step = PAGE_BYTES if values.nbytes >= PAGE_BYTES else LINE_BYTES
+    def add(self, name: str, shape: Sequence[int], dtype: str, pieces: Iterable[NDArray[Any]]) -> ir.ExternalTensor:
+        """Appends one tensor, piece by piece, and returns a reference to its bytes."""
+        size = prod(shape) * np.dtype(dtype).itemsize
+        step = PAGE_BYTES if size >= PAGE_BYTES else LINE_BYTES
         offset = -(-self._file.tell() // step) * step
         self._file.seek(offset)
-        self._file.write(np.ascontiguousarray(values).data)
-        self.progress(name, values.nbytes)
+        for piece in pieces:
+            self._file.write(np.ascontiguousarray(piece, dtype).data)
+            self.progress(name, piece.nbytes)
         tensor = ir.ExternalTensor(
             self.location,
             offset,
-            values.nbytes,
-            ir.DataType.from_numpy(values.dtype),
-            shape=ir.Shape(values.shape),
+            size,
+            ir.DataType.from_numpy(np.dtype(dtype)),
+            shape=ir.Shape(shape),
             name=name,
             base_dir=self.folder,
         )

@@ -1,12 +1,12 @@
 """A .tflite file: small things in a flatbuffer, and behind it the weights, appended one at a time.
 
 A buffer of the flatbuffer names its weights by offset and size in the file, so a file may exceed the 2 GiB that a
-flatbuffer itself can hold, and only one tensor is ever in memory. Schema: `ai_edge_litert.schema_py_generated`.
+flatbuffer itself can hold, and only a piece of one tensor is ever in memory. Schema: `ai_edge_litert.schema_py_generated`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -27,6 +27,7 @@ NO_DATA = 0  # buffer 0 is empty by the schema's rule; tensors that are computed
 VARIES = -1  # a dimension that is set when the graph is called
 TYPES = {"float32": schema.TensorType.FLOAT32, "int32": schema.TensorType.INT32}
 Progress = Callable[[str, int], None]  # tensor name, bytes written
+Pieces = Callable[[], Iterable[NDArray[Any]]]  # a tensor's values in order, some at a time
 Builtin = schema.BuiltinOperator
 
 
@@ -40,12 +41,12 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Stored:
-    """Weights behind the flatbuffer, read when the file is written."""
+    """Weights behind the flatbuffer, read piece by piece when the file is written."""
 
     name: str
     buffer: int
     bytes: int
-    read: Callable[[], NDArray[Any]]
+    pieces: Pieces
 
 
 class TfliteFile:
@@ -61,14 +62,14 @@ class TfliteFile:
         self._constants: dict[tuple[str, bytes], int] = {}
         self._codes: dict[tuple[int, int], int] = {}
 
-    def stored(self, name: str, shape: Sequence[int], dtype: str, read: Callable[[], NDArray[Any]]) -> int:
+    def stored(self, name: str, shape: Sequence[int], dtype: str, pieces: Pieces) -> int:
         """The buffer of the weights called `name`; the same name is stored once."""
         if name not in self._stored:
             size = prod(shape) * np.dtype(dtype).itemsize
             buffer = schema.BufferT()
             buffer.offset = buffer.size = 1  # fields that are 0 have no place in the file that `save` could fill
             self.model.buffers.append(buffer)
-            self._stored[name] = Stored(name, len(self.model.buffers) - 1, size, read)
+            self._stored[name] = Stored(name, len(self.model.buffers) - 1, size, pieces)
         return self._stored[name].buffer
 
     def constant(self, values: NDArray[Any]) -> int:
@@ -92,7 +93,7 @@ class TfliteFile:
         return self._codes[builtin, version]
 
     def save(self, file: Path, progress: Progress) -> None:
-        """Writes the file; weights are read one at a time."""
+        """Writes the file; weights are read one at a time, in pieces."""
         builder = flatbuffers.Builder(1 << 20)
         builder.Finish(self.model.Pack(builder), file_identifier=FILE_IDENTIFIER)
         head = bytearray(builder.Output())
@@ -103,12 +104,12 @@ class TfliteFile:
         with open(file, "xb") as stream:
             stream.write(head)
             for stored in self._stored.values():
-                values = np.ascontiguousarray(stored.read())
-                assert values.nbytes == stored.bytes, f"{stored.name} has another size than it announced"
                 stream.seek(_aligned(stream.tell()))
-                stream.write(values.data)
-                progress(stored.name, stored.bytes)
-                del values
+                start = stream.tell()
+                for piece in stored.pieces():
+                    stream.write(np.ascontiguousarray(piece).data)
+                    progress(stored.name, piece.nbytes)
+                assert stream.tell() - start == stored.bytes, f"{stored.name} has another size than it announced"
             stream.truncate(_aligned(stream.tell()))
 
 

@@ -7,7 +7,7 @@ tied embedding and head share one tensor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -18,7 +18,7 @@ import onnx_ir as ir
 from paceline_export.config import ClusteredHead, Rope
 from paceline_export.lower.external_data import ExternalData
 from paceline_export.model.ops import DraftChoice
-from paceline_export.weights import Weight, read_permutation
+from paceline_export.weights import Weight, read_by_cluster, read_permutation
 
 CONTRIB = "com.microsoft"
 OPSETS = {"": 24, CONTRIB: 1}
@@ -71,12 +71,12 @@ class OnnxOps:
 
     def weight(self, weight: Weight) -> ir.Value:
         """A weight in the data file, read and written when a node first asks for it."""
-        return self.stored(weight.name, weight.read)
+        return self.stored(weight.name, weight.shape, "float32", weight.pieces)
 
-    def stored(self, name: str, read: Any) -> ir.Value:
-        """A tensor in the data file under `name`; `read` makes its values."""
+    def stored(self, name: str, shape: Sequence[int], dtype: str, pieces: Callable[[], Iterable[Any]]) -> ir.Value:
+        """A tensor in the data file under `name`; `pieces` makes its values."""
         if name not in self.state.initializers:
-            self.state.initializer(self.state.data.add(name, read()))
+            self.state.initializer(self.state.data.add(name, shape, dtype, pieces()))
         return self.state.initializers[name]
 
     def reshape(self, x: ir.Value, *shape: int) -> ir.Value:
@@ -150,8 +150,9 @@ class OnnxOps:
     ) -> DraftChoice:
         # A cluster's rows lie together, in the order of token_ordering, so that one copy fetches all of them.
         members = read_permutation(ordering).reshape(head.clusters, -1)
-        by_cluster = self.stored(f"{table.name}.by_cluster", lambda: table.read()[members])
-        tokens = self.stored(ordering.name, lambda: members)
+        shape = (*members.shape, table.shape[1])
+        by_cluster = self.stored(f"{table.name}.by_cluster", shape, "float32", lambda: [read_by_cluster(table, members)])
+        tokens = self.stored(ordering.name, members.shape, "int64", lambda: [members])
         scores = self.linear(x, centroids)
         _, top = self.nodes("TopK", scores, self.constant([head.top_k]), outputs=2, axis=-1)
         best = self.reshape(top, -1)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from paceline_export.lower.flatbuffer import Builtin, Subgraph, Tensor
+from paceline_export.lower.flatbuffer import Builtin, Pieces, Subgraph, Tensor
 from paceline_export.weights import Weight
 
 
@@ -37,11 +37,11 @@ class Nodes:
         return self.graph.constant(np.asarray(values, dtype))
 
     def weight(self, weight: Weight) -> Tensor:
-        return self.stored(weight.name, weight.shape, "float32", weight.read)
+        return self.stored(weight.name, weight.shape, "float32", weight.pieces)
 
-    def stored(self, name: str, shape: Sequence[int], dtype: str, read: Any) -> Tensor:
-        """Weights behind the flatbuffer; `read` makes their values."""
-        return self.graph.tensor(shape, dtype, self.graph.file.stored(name, shape, dtype, read), name)
+    def stored(self, name: str, shape: Sequence[int], dtype: str, pieces: Pieces) -> Tensor:
+        """Weights behind the flatbuffer; `pieces` makes their values."""
+        return self.graph.tensor(shape, dtype, self.graph.file.stored(name, shape, dtype, pieces), name)
 
     def reshape(self, x: Tensor, *shape: int, dtype: str = "float32") -> Tensor:
         if x.shape == shape:

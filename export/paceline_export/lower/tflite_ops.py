@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
@@ -21,7 +20,7 @@ from paceline_export.config import ClusteredHead, Rope
 from paceline_export.lower.flatbuffer import Builtin, Tensor
 from paceline_export.lower.tflite_nodes import Nodes
 from paceline_export.model.ops import DraftChoice
-from paceline_export.weights import Weight, read_permutation
+from paceline_export.weights import Weight, read_by_cluster, read_permutation
 
 KEEPS_DIMENSIONS = 5  # the version of FULLY_CONNECTED that has keep_num_dims
 
@@ -170,15 +169,15 @@ class TfliteOps(Nodes):
 
     def clustered_head(self, x: Tensor, centroids: Weight, ordering: Weight, table: Weight, head: ClusteredHead) -> DraftChoice:
         size, width = table.shape[0] // head.clusters, table.shape[1]
-
-        def members() -> Any:
-            return read_permutation(ordering).reshape(head.clusters, size)
-
+        members = read_permutation(ordering).reshape(head.clusters, size)
         # A cluster's rows lie together, in the order of token_ordering, so that one copy fetches all of them.
         by_cluster = self.stored(
-            f"{table.name}.by_cluster", (head.clusters, size * width), "float32", lambda: table.read()[members()]
+            f"{table.name}.by_cluster",
+            (head.clusters, size * width),
+            "float32",
+            lambda: [read_by_cluster(table, members)],
         )
-        tokens = self.stored(ordering.name, (head.clusters, size), "int32", lambda: members().astype(np.int32))
+        tokens = self.stored(ordering.name, (head.clusters, size), "int32", lambda: [members.astype(np.int32)])
         scores = self.linear(x, centroids)
         top, values = self.graph.tensor((1, 1, head.top_k), "int32"), self.graph.tensor((1, 1, head.top_k))
         count = self.constant(head.top_k, np.int32)
