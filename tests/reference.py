@@ -16,6 +16,8 @@ from paceline_export.lower.torch import KV, TorchOps, load
 from paceline_export.model.drafter import draft_choice, draft_state
 from paceline_export.model.ops import DraftChoice
 from paceline_export.model.target import fill, finish_rows
+from paceline_export.quantize import quantize
+from paceline_export.recipes import F32, Recipe
 from paceline_export.weights import Weight
 
 TARGET_TABLE = Weight("target table", (), lambda: np.zeros(0))
@@ -31,13 +33,19 @@ class TargetPass:
 
 
 class Reference:
-    """Both models in memory, float32."""
+    """Both models in memory, float32; with a recipe, the values that its integers stand for."""
 
-    def __init__(self, target_folder: Path, drafter_folder: Path):
+    def __init__(self, target_folder: Path, drafter_folder: Path, recipe: Recipe = F32):
         self.target: Target
         self.drafter: Drafter
         self.target, self.drafter = open_pair(target_folder, drafter_folder)
         self.target_tensors, self.drafter_tensors = load(self.target.weights), load(self.drafter.weights)
+        for tensors, schemes in (
+            (self.target_tensors, recipe.target(self.target.weights)),
+            (self.drafter_tensors, recipe.drafter(self.drafter.weights)),
+        ):
+            for name, scheme in schemes.items():
+                tensors[name] = torch.from_numpy(quantize(tensors[name].numpy(), scheme).dequantized())
         self.drafter_tensors[TARGET_TABLE.name] = self.target_tensors["model.embed_tokens.weight"]
 
     @torch.no_grad()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
 
 from paceline.backends.names import LITERT, ONNXRUNTIME
-from paceline.bundle import MANIFEST, Manifest, StoredFile, sha256
+from paceline.bundle import MANIFEST, GraphFiles, Manifest, StoredFile, sha256
 from paceline.errors import InputError
 from paceline.partial import partial_name, remove_abandoned
 from paceline.text import TOKENIZER_FILE
@@ -19,22 +20,49 @@ from paceline_export.checkpoint import Drafter, Target, open_pair, read_json
 from paceline_export.fields import Fields
 from paceline_export.lower import onnx, tflite
 from paceline_export.lower.caches import cache_specs, drafter_caches
+from paceline_export.quantize import Scheme
+from paceline_export.recipes import F32, RECIPES, Recipe
+from paceline_export.weights import Weight
 
 Progress = Callable[[str, str, int], None]  # stage, tensor or file, bytes
 COPIED = (TOKENIZER_FILE, "chat_template.jinja", "generation_config.json")
 README = "README.md"
-# Format of the graphs -> the backend that runs them, and what writes them.
-FORMATS = {"tflite": (LITERT, tflite.write_pair), "onnx": (ONNXRUNTIME, onnx.write_pair)}
+TABLE = "model.embed_tokens.weight"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of the graphs: the backend that runs them, the recipes that it can hold, and what writes them."""
+
+    backend: str
+    recipes: tuple[str, ...]
+    write_pair: Callable[[Path, Target, Drafter, Recipe, Callable[[str, int], None]], GraphFiles]
+
+
+FORMATS = {
+    "tflite": Format(LITERT, tuple(RECIPES), tflite.write_pair),
+    "onnx": Format(
+        ONNXRUNTIME,
+        (F32.name,),
+        lambda folder, target, drafter, _, progress: onnx.write_pair(folder, target, drafter, progress),
+    ),
+}
 DEFAULT_FORMATS = ("tflite",)
 
 
 def export(
-    target_folder: Path, drafter_folder: Path, out: Path, progress: Progress, formats: Sequence[str] = DEFAULT_FORMATS
+    target_folder: Path,
+    drafter_folder: Path,
+    out: Path,
+    progress: Progress,
+    formats: Sequence[str] = DEFAULT_FORMATS,
+    recipe: Recipe = F32,
 ) -> Manifest:
     """Exports a pair to a new bundle at `out`.
 
     Args:
         formats: keys of FORMATS, one or more.
+        recipe: what the weights are stored as.
         progress: called after every tensor written and every piece hashed.
 
     Raises:
@@ -42,6 +70,10 @@ def export(
     """
     if out.exists():
         raise InputError(f"{out} exists already; choose another output directory, or remove it first.")
+    for name in formats:
+        if recipe.name not in FORMATS[name].recipes:
+            held = ", ".join(FORMATS[name].recipes)
+            raise InputError(f"the format {name} cannot hold the recipe {recipe.name} yet; it holds {held}.")
     target, drafter = open_pair(target_folder, drafter_folder)
     if not (target_folder / TOKENIZER_FILE).is_file():
         raise InputError(f"{target_folder / TOKENIZER_FILE} is missing; a bundle carries its target's tokenizer.")
@@ -49,19 +81,18 @@ def export(
     with _complete_or_nothing(out) as folder:
         graphs = {}
         for name in formats:
-            backend, write_pair = FORMATS[name]
-            graphs[backend] = write_pair(folder, target, drafter, partial(progress, name))
+            graphs[FORMATS[name].backend] = FORMATS[name].write_pair(folder, target, drafter, recipe, partial(progress, name))
         for name in COPIED:
             if (target_folder / name).is_file():
                 shutil.copyfile(target_folder / name, folder / name)
-        (folder / README).write_text(_readme(target, drafter, folder, formats), encoding="utf-8")
+        (folder / README).write_text(_readme(target, drafter, folder, formats, recipe.name), encoding="utf-8")
         files = {
             file.name: StoredFile(file.stat().st_size, sha256(file, lambda name, size: progress("hashes", name, size)))
             for file in sorted(folder.iterdir())
         }
         manifest = Manifest(
             made_by=f"paceline {version('paceline')}",
-            recipe="f32",
+            recipe=recipe.name,
             vocab_size=target.config.vocab_size,
             hidden_size=target.config.hidden_size,
             layers=len(target.config.layers),
@@ -81,13 +112,21 @@ def export(
     return manifest
 
 
-def export_bytes(target_folder: Path, drafter_folder: Path, formats: Sequence[str] = DEFAULT_FORMATS) -> int:
+def export_bytes(
+    target_folder: Path, drafter_folder: Path, formats: Sequence[str] = DEFAULT_FORMATS, recipe: Recipe = F32
+) -> int:
     """Bytes of weights that an export of this pair writes; for progress."""
     target, drafter = open_pair(target_folder, drafter_folder)
-    all_weights = sum(4 * prod(w.shape) for w in (*target.weights.values(), *drafter.weights.values()))
+    schemes = [(target.weights, recipe.target(target.weights)), (drafter.weights, recipe.drafter(drafter.weights))]
+    written = sum(_stored_bytes(weight, chosen.get(name)) for weights, chosen in schemes for name, weight in weights.items())
     # TFLite has the token table twice: for lookups in a file of its own, and as the target's head.
-    twice = 4 * target.config.vocab_size * target.config.hidden_size if "tflite" in formats else 0
-    return len(formats) * all_weights + twice
+    twice = _stored_bytes(target.weights[TABLE], schemes[0][1].get(TABLE)) if "tflite" in formats else 0
+    return len(formats) * written + twice
+
+
+def _stored_bytes(weight: Weight, scheme: Scheme | None) -> int:
+    rows, *others = weight.shape
+    return scheme.stored_bytes((rows, prod(others))) if scheme else 4 * prod(weight.shape)
 
 
 @contextmanager
@@ -112,13 +151,13 @@ def _stop_ids(target: Target) -> tuple[int, ...]:
     return tuple(sorted({*target.config.eos_ids, *more}))
 
 
-def _readme(target: Target, drafter: Drafter, folder: Path, formats: Sequence[str]) -> str:
+def _readme(target: Target, drafter: Drafter, folder: Path, formats: Sequence[str], recipe: str) -> str:
     rows = "\n".join(f"| {f.name} | {f.stat().st_size:,} |" for f in sorted(folder.iterdir()))
     return f"""# paceline bundle
 
 A Gemma 4 target ({len(target.config.layers)} layers, width {target.config.hidden_size}, vocabulary \
 {target.config.vocab_size:,}) and its multi-token-prediction drafter ({len(drafter.config.layers)} layers, width \
-{drafter.config.hidden_size}) as {" and ".join(formats)} graphs that share the target's KV cache. Weights: float32.
+{drafter.config.hidden_size}) as {" and ".join(formats)} graphs that share the target's KV cache. Weights: {recipe}.
 
 Run it:
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from paceline.cli.command import Command, ExitCode
 from paceline_export.bundle import DEFAULT_FORMATS, FORMATS, export, export_bytes
 from paceline_export.cli.progress import export_progress
+from paceline_export.recipes import F32, RECIPES, recipe
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -21,6 +22,12 @@ def configure(parser: ArgumentParser) -> None:
         metavar="F[,F]",
         help=f"formats of the graphs: {' or '.join(FORMATS)}, or both with a comma (default {','.join(DEFAULT_FORMATS)})",
     )
+    parser.add_argument(
+        "--recipe",
+        default=F32.name,
+        metavar="NAME",
+        help=f"what the weights are stored as: {', '.join(RECIPES)} (default {F32.name})",
+    )
 
 
 def formats(text: str) -> tuple[str, ...]:
@@ -33,8 +40,9 @@ def formats(text: str) -> tuple[str, ...]:
 
 
 def run(options: Namespace) -> ExitCode:
-    with export_progress(export_bytes(options.target, options.drafter, options.format)) as report:
-        manifest = export(options.target, options.drafter, options.out, report, options.format)
+    chosen = recipe(options.recipe)
+    with export_progress(export_bytes(options.target, options.drafter, options.format, chosen)) as report:
+        manifest = export(options.target, options.drafter, options.out, report, options.format, chosen)
     size = sum(file.size for file in manifest.files.values())
     print(f"{options.out}: {size / 1e6:.1f} MB in {len(manifest.files)} files")
     print(f'next: paceline run {options.out} -p "Once upon a time" --stats')
@@ -44,7 +52,8 @@ def run(options: Namespace) -> ExitCode:
 COMMAND = Command(
     summary="Export a Gemma 4 target and its drafter to a bundle of graphs.",
     examples="""  paceline export gemma-4-E2B-it --drafter gemma-4-E2B-it-assistant -o e2b-bundle
-  paceline export models/target --drafter models/drafter -o small-bundle --format tflite,onnx""",
+  paceline export models/target --drafter models/drafter -o small-bundle --format tflite,onnx
+  paceline export models/target --drafter models/drafter -o int4-bundle --recipe mixed-wi4c""",
     configure=configure,
     run=run,
 )

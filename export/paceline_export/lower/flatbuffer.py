@@ -25,7 +25,13 @@ SCHEMA_VERSION = 3
 ALIGNMENT_BYTES = 64  # XNNPACK reads weights in place with vector loads
 NO_DATA = 0  # buffer 0 is empty by the schema's rule; tensors that are computed name it
 VARIES = -1  # a dimension that is set when the graph is called
-TYPES = {"float32": schema.TensorType.FLOAT32, "int32": schema.TensorType.INT32}
+TYPES = {
+    "float32": schema.TensorType.FLOAT32,
+    "float16": schema.TensorType.FLOAT16,
+    "int32": schema.TensorType.INT32,
+    "int8": schema.TensorType.INT8,
+    "int4": schema.TensorType.INT4,
+}
 Progress = Callable[[str, int], None]  # tensor name, bytes written
 Pieces = Callable[[], Iterable[NDArray[Any]]]  # a tensor's values in order, some at a time
 Builtin = schema.BuiltinOperator
@@ -93,24 +99,47 @@ class TfliteFile:
         return self._codes[builtin, version]
 
     def save(self, file: Path, progress: Progress) -> None:
-        """Writes the file; weights are read one at a time, in pieces."""
-        builder = flatbuffers.Builder(1 << 20)
-        builder.Finish(self.model.Pack(builder), file_identifier=FILE_IDENTIFIER)
-        head = bytearray(builder.Output())
-        packed, offset = schema.Model.GetRootAs(head), _aligned(len(head))
-        for stored in self._stored.values():
-            update_packed_buffer(packed.Buffers(stored.buffer), offset=offset, size=stored.bytes)
-            offset = _aligned(offset + stored.bytes)
+        """Writes the file; weights are read one at a time, in pieces.
+
+        The flatbuffer comes last, in the room left for it, because it holds the scales that are found on the way.
+        """
+        room = len(self._packed())
         with open(file, "xb") as stream:
-            stream.write(head)
+            stream.seek(room)
+            offsets = []
             for stored in self._stored.values():
                 stream.seek(_aligned(stream.tell()))
-                start = stream.tell()
+                offsets.append(stream.tell())
                 for piece in stored.pieces():
                     stream.write(np.ascontiguousarray(piece).data)
                     progress(stored.name, piece.nbytes)
-                assert stream.tell() - start == stored.bytes, f"{stored.name} has another size than it announced"
+                assert stream.tell() - offsets[-1] == stored.bytes, f"{stored.name} has another size than it announced"
             stream.truncate(_aligned(stream.tell()))
+            head = self._packed()
+            packed = schema.Model.GetRootAs(head)
+            for stored, offset in zip(self._stored.values(), offsets, strict=True):
+                update_packed_buffer(packed.Buffers(stored.buffer), offset=offset, size=stored.bytes)
+            assert len(head) == room
+            stream.seek(0)
+            stream.write(head)
+
+    def _packed(self) -> bytearray:
+        builder = _SharingBuilder(1 << 20)
+        builder.Finish(self.model.Pack(builder), file_identifier=FILE_IDENTIFIER)
+        return bytearray(builder.Output())
+
+
+class _SharingBuilder(flatbuffers.Builder):  # type: ignore[misc]
+    """Writes an array that several tables name only once: every signature has the same scales."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._written: dict[int, tuple[NDArray[Any], int]] = {}  # the array is kept, so that no other gets its id
+
+    def CreateNumpyVector(self, x: NDArray[Any]) -> int:  # noqa: N802 - the library's name
+        if id(x) not in self._written:
+            self._written[id(x)] = (x, super().CreateNumpyVector(x))
+        return self._written[id(x)][1]
 
 
 class Subgraph:
@@ -123,13 +152,15 @@ class Subgraph:
         self.graph.tensors, self.graph.operators, self.graph.inputs, self.graph.outputs = [], [], [], []
         self._names: dict[str, list[tuple[str, int]]] = {"inputs": [], "outputs": []}
 
-    def tensor(self, shape: Sequence[int], dtype: str = "float32", buffer: int = NO_DATA, name: str = "") -> Tensor:
+    def tensor(
+        self, shape: Sequence[int], dtype: str = "float32", buffer: int = NO_DATA, name: str = "", quantization: Any = None
+    ) -> Tensor:
         """A new tensor; a dimension that VARIES is written with the size that caches start with."""
         made = schema.TensorT()
         made.shape = np.array([GROWTH_SLOTS if size == VARIES else size for size in shape], np.int32)
         if VARIES in shape:
             made.shapeSignature = np.array(shape, np.int32)
-        made.type, made.buffer, made.hasRank = TYPES[dtype], buffer, True
+        made.type, made.buffer, made.hasRank, made.quantization = TYPES[dtype], buffer, True, quantization
         made.name = (name or f"t{len(self.graph.tensors)}").encode()
         self.graph.tensors.append(made)
         return Tensor(len(self.graph.tensors) - 1, tuple(shape))

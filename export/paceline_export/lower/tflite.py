@@ -17,8 +17,10 @@ from paceline_export.checkpoint import Drafter, Target
 from paceline_export.lower.caches import cache_specs, drafter_caches
 from paceline_export.lower.flatbuffer import Progress, Subgraph, Tensor, TfliteFile
 from paceline_export.lower.tflite_ops import Rows, TfliteOps
+from paceline_export.lower.tflite_weights import IntegerWeight
 from paceline_export.model.drafter import draft_choice, draft_layers
 from paceline_export.model.target import Embedded, fill_rows, finish_rows, per_layer_embeddings, token_embeddings
+from paceline_export.recipes import Recipe, Schemes
 
 TARGET, DRAFTER, EMBEDDER, PER_LAYER_EMBEDDER = (
     f"{name}.tflite" for name in ("target", "drafter", "embedder", "per_layer_embedder")
@@ -27,16 +29,25 @@ ROWS = (*signatures.VERIFY.items(), *signatures.PREFILL.items())  # rows of a ca
 
 
 @dataclass
+class ModelFile:
+    """A file under construction, and what its weights are stored as."""
+
+    schemes: Schemes
+    tflite: TfliteFile = field(default_factory=TfliteFile)
+    integers: dict[str, IntegerWeight] = field(default_factory=dict)
+
+
+@dataclass
 class Entry:
     """One signature under construction."""
 
-    file: TfliteFile
+    file: ModelFile
     name: str
     signature: Signature
     op: TfliteOps = field(init=False)
 
     def __post_init__(self) -> None:
-        self.op = TfliteOps(Subgraph(self.file, self.name))
+        self.op = TfliteOps(Subgraph(self.file.tflite, self.name), self.file.schemes, self.file.integers)
         self.inputs = {port.name: self.op.graph.input(port) for port in self.signature.inputs}
 
     def read_caches(self, specs: tuple[CacheSpec, ...]) -> None:
@@ -56,24 +67,25 @@ class Entry:
         self.op.graph.finish()
 
 
-def write_pair(folder: Path, target: Target, drafter: Drafter, progress: Progress) -> GraphFiles:
+def write_pair(folder: Path, target: Target, drafter: Drafter, recipe: Recipe, progress: Progress) -> GraphFiles:
     """Writes all files of the format into `folder`."""
-    made = {TARGET: _target(target), DRAFTER: _drafter(target, drafter)}
+    schemes = recipe.target(target.weights)
+    made = {TARGET: _target(target, schemes), DRAFTER: _drafter(target, drafter, recipe.drafter(drafter.weights))}
     parts = {"target": TARGET, "drafter": DRAFTER, "embedder": EMBEDDER}
     config = target.config
-    made[EMBEDDER] = _table(target, token_embeddings, signatures.EMBEDDINGS, (config.hidden_size,))
+    made[EMBEDDER] = _table(target, schemes, token_embeddings, signatures.EMBEDDINGS, (config.hidden_size,))
     if config.per_layer_size:
         width = (len(config.layers), config.per_layer_size)
-        made[PER_LAYER_EMBEDDER] = _table(target, per_layer_embeddings, signatures.PER_LAYER_EMBEDDINGS, width)
+        made[PER_LAYER_EMBEDDER] = _table(target, schemes, per_layer_embeddings, signatures.PER_LAYER_EMBEDDINGS, width)
         parts["per_layer_embedder"] = PER_LAYER_EMBEDDER
     for name, entries in made.items():
-        entries[0].file.save(folder / name, progress)
+        entries[0].file.tflite.save(folder / name, progress)
     described = {name: {entry.name: entry.signature.to_json() for entry in entries} for name, entries in made.items()}
     return GraphFiles(parts, described)
 
 
-def _target(target: Target) -> list[Entry]:
-    config, file, entries = target.config, TfliteFile(), []
+def _target(target: Target, schemes: Schemes) -> list[Entry]:
+    config, file, entries = target.config, ModelFile(schemes), []
     specs = cache_specs(config)
     per_layer = (len(config.layers), config.per_layer_size) if config.per_layer_size else None
     for rows, name in ROWS:
@@ -95,10 +107,12 @@ def _target(target: Target) -> list[Entry]:
     return entries
 
 
-def _drafter(target: Target, drafter: Drafter) -> list[Entry]:
+def _drafter(target: Target, drafter: Drafter, schemes: Schemes) -> list[Entry]:
     config, weights = drafter.config, drafter.weights
     specs = drafter_caches(target.config, drafter.config)
-    entry = Entry(TfliteFile(), signatures.DRAFT, signatures.tflite_drafter(specs, config.window, config.target_hidden_size))
+    entry = Entry(
+        ModelFile(schemes), signatures.DRAFT, signatures.tflite_drafter(specs, config.window, config.target_hidden_size)
+    )
     entry.read_caches(specs)
     entry.op.prepare_rotation(entry.inputs[signatures.INPUT_POS], list(config.ropes.values()))
     state, projected = draft_layers(entry.op, config, weights, entry.inputs[signatures.ACTIVATIONS])
@@ -114,9 +128,11 @@ def _drafter(target: Target, drafter: Drafter) -> list[Entry]:
     return [entry]
 
 
-def _table(target: Target, look_up: Callable[..., Tensor], output: str, width: tuple[int, ...]) -> list[Entry]:
+def _table(
+    target: Target, schemes: Schemes, look_up: Callable[..., Tensor], output: str, width: tuple[int, ...]
+) -> list[Entry]:
     """A token table, with a signature for every number of rows that the target has."""
-    file, entries = TfliteFile(), []
+    file, entries = ModelFile(schemes), []
     for rows, name in ROWS:
         entry = Entry(file, name, signatures.tflite_embedder(output, rows, width))
         entry.finish({output: look_up(entry.op, target.config, target.weights, entry.inputs[signatures.TOKEN_IDS])})

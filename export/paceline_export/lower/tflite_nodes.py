@@ -10,14 +10,23 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from paceline_export.lower.flatbuffer import Builtin, Pieces, Subgraph, Tensor
+from paceline_export.lower.tflite_weights import IntegerWeight
+from paceline_export.recipes import Schemes
 from paceline_export.weights import Weight
 
 
 @dataclass
 class Nodes:
-    """Adds operators to a subgraph."""
+    """Adds operators to a subgraph.
+
+    Attributes:
+        schemes: of the weights that are not float32.
+        integers: those that the file already has, shared by its subgraphs.
+    """
 
     graph: Subgraph
+    schemes: Schemes
+    integers: dict[str, IntegerWeight]
 
     def node(
         self,
@@ -37,7 +46,17 @@ class Nodes:
         return self.graph.constant(np.asarray(values, dtype))
 
     def weight(self, weight: Weight) -> Tensor:
-        return self.stored(weight.name, weight.shape, "float32", weight.pieces)
+        """A weight as its scheme has it."""
+        return self.matrix(weight.name, weight.name, weight.shape, weight.pieces)
+
+    def matrix(self, name: str, weight: str, shape: Sequence[int], pieces: Pieces) -> Tensor:
+        """Values stored under `name` by the scheme of `weight`."""
+        if weight not in self.schemes:
+            return self.stored(name, shape, "float32", pieces)
+        if name not in self.integers:
+            rows, columns = shape
+            self.integers[name] = IntegerWeight(self.graph.file, name, (rows, columns), self.schemes[weight], pieces)
+        return self.integers[name].tensor(self.graph)
 
     def stored(self, name: str, shape: Sequence[int], dtype: str, pieces: Pieces) -> Tensor:
         """Weights behind the flatbuffer; `pieces` makes their values."""

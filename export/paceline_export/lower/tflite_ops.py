@@ -22,7 +22,7 @@ from paceline_export.lower.tflite_nodes import Nodes
 from paceline_export.model.ops import DraftChoice
 from paceline_export.weights import Weight, read_by_cluster, read_permutation
 
-KEEPS_DIMENSIONS = 5  # the version of FULLY_CONNECTED that has keep_num_dims
+KEEPS_DIMENSIONS, TAKES_INT4 = 5, 12  # versions of FULLY_CONNECTED
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,9 @@ class TfliteOps(Nodes):
         options.keepNumDims = True
         shape = (*x.shape[:-1], weight.shape[0])
         inputs = [x, self.weight(weight), None]
-        return self.node(Builtin.FULLY_CONNECTED, inputs, shape, options, version=KEEPS_DIMENSIONS)
+        # Activations are rounded to int8, a scale for each row, where the weights are integers.
+        version = TAKES_INT4 if weight.name in self.schemes else KEEPS_DIMENSIONS
+        return self.node(Builtin.FULLY_CONNECTED, inputs, shape, options, version=version)
 
     def rms_norm(self, x: Tensor, weight: Weight | None, epsilon: float) -> Tensor:
         options = schema.ReducerOptionsT()
@@ -170,12 +172,9 @@ class TfliteOps(Nodes):
     def clustered_head(self, x: Tensor, centroids: Weight, ordering: Weight, table: Weight, head: ClusteredHead) -> DraftChoice:
         size, width = table.shape[0] // head.clusters, table.shape[1]
         members = read_permutation(ordering).reshape(head.clusters, size)
-        # A cluster's rows lie together, in the order of token_ordering, so that one copy fetches all of them.
-        by_cluster = self.stored(
-            f"{table.name}.by_cluster",
-            (head.clusters, size * width),
-            "float32",
-            lambda: [read_by_cluster(table, members)],
+        # A cluster's rows lie together, in the order of token_ordering, so that they are read in one go.
+        rows = self.matrix(
+            f"{table.name}.by_cluster", table.name, table.shape, lambda: [read_by_cluster(table, members).reshape(table.shape)]
         )
         tokens = self.stored(ordering.name, (head.clusters, size), "int32", lambda: [members.astype(np.int32)])
         scores = self.linear(x, centroids)
@@ -183,8 +182,12 @@ class TfliteOps(Nodes):
         count = self.constant(head.top_k, np.int32)
         self.graph.operator(Builtin.TOPK_V2, [scores, count], [values, top], schema.TopKV2OptionsT())
         best, scored = self.reshape(top, head.top_k, dtype="int32"), head.top_k * size
-        rows = self.node(Builtin.EMBEDDING_LOOKUP, [best, by_cluster], (head.top_k, size * width))
-        logits = self.product(x, self.reshape(rows, 1, scored, width), (1, 1, scored), transposed=True)
+        # Where a cluster's rows are, as a table: XNNPACK takes integer arithmetic and gets it wrong.
+        places = np.arange(table.shape[0], dtype=np.int32).reshape(members.shape)
+        rows_of = self.stored(f"{table.name}.rows_by_cluster", members.shape, "int32", lambda: [places])
+        ids = self.node(Builtin.GATHER, [rows_of, best], (head.top_k, size), schema.GatherOptionsT(), "int32")
+        looked_up = self.node(Builtin.EMBEDDING_LOOKUP, [self.reshape(ids, scored, dtype="int32"), rows], (scored, width))
+        logits = self.product(x, self.reshape(looked_up, 1, scored, width), (1, 1, scored), transposed=True)
         candidates = self.node(Builtin.GATHER, [tokens, best], (head.top_k, size), schema.GatherOptionsT(), "int32")
         choice = self._choice(logits)
         token = self.node(

@@ -27,6 +27,7 @@ ENVIRONMENT = (
 # QS8, QU8, dynamic FULLY_CONNECTED and the newest operators of XNNPACK, as LiteRT-LM asks for them.
 XNNPACK_FLAGS = 0x4B
 KEEP = CFUNCTYPE(None, c_void_p)(lambda _: None)  # a destructor for what is ours
+SAID = 2  # lines of LiteRT's own errors that we pass on; the first ones name the cause
 OWN_KERNEL, DELEGATED = 2, 8  # kinds of profiler events: an operator outside XNNPACK, and one inside
 
 
@@ -112,7 +113,7 @@ class CompiledModel:
                 _free_with(self, self.library, "Model", self._model)
                 self.handle = self._compile(threads, weight_cache, only, profiled)
             except (LiteRtError, ValueError) as error:  # an empty file cannot be mapped
-                detail = "; ".join([str(error), *said()])
+                detail = "; ".join([str(error), *said()[:SAID]])
                 raise InputError(f"{file}: LiteRT cannot load it ({detail}); export the bundle again.") from None
         _free_with(self, self.library, "CompiledModel", self.handle)
         self.signatures = dict(self._signatures())
@@ -184,13 +185,14 @@ class BoundCall:
             LiteRtError: with LiteRT's status.
         """
         if self._prepared:
-            status = self._run(*self._arguments)
+            status, said = self._run(*self._arguments), []
         else:  # LiteRT resizes its tensors now, and says on stderr what it cannot do
-            with captured_stderr():
-                status = self._run(*self._arguments)
+            with captured_stderr() as errors:
+                status, said = self._run(*self._arguments), errors()
             self._prepared = True
         if status != 0:
-            raise LiteRtError(f"LiteRT {self.model.library.version} failed with status {status} while running a graph")
+            failed = f"LiteRT {self.model.library.version} failed with status {status} while running a graph"
+            raise LiteRtError("; ".join([failed, *said[:SAID]]))
 
     def profile(self) -> tuple[Counter[str], Counter[str]]:
         """Runs once, on a model loaded as `profiled`.
