@@ -163,7 +163,7 @@ def embedder(bundle: Path, change: Change = lambda made: made, table_rows: int =
     made = TfliteFile()
     for rows, name in (VERIFY | PREFILL).items():
         signature = change(signatures.tflite_embedder(signatures.EMBEDDINGS, rows, (tiny.WIDTH,)))
-        op, width = TfliteOps(Subgraph(made, name)), signature.outputs[0].shape[-1]
+        op, width = TfliteOps(Subgraph(made, name), {}, {}), signature.outputs[0].shape[-1]
         tokens, *_ = (op.graph.input(port) for port in signature.inputs)
         ids, table = op.reshape(tokens, rows, dtype="int32"), op.constant(np.ones((table_rows, width)))
         found = op.node(Builtin.EMBEDDING_LOOKUP, [ids, table], (rows, width))
