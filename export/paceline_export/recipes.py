@@ -48,9 +48,11 @@ class Recipe:
             if self.default is None or len(weight.shape) != 2:
                 continue
             scheme = self.kept if self.kept and any(part in name for part in apart) else self.default
-            # Tables are looked up a row at a time, and a row that is no whole number of blocks has one scale.
-            by_channel = name.endswith(TABLES) or weight.shape[1] % scheme.group(weight.shape[1])
-            chosen[name] = Scheme(scheme.bits) if by_channel else scheme
+            columns = weight.shape[1]
+            # Tables are looked up a row at a time, and a row that is no whole number of blocks has one scale. Nor does a
+            # row of an odd number of int4 end on a byte.
+            by_channel = name.endswith(TABLES) or columns % scheme.group(columns)
+            chosen[name] = INT8 if columns % 2 else Scheme(scheme.bits) if by_channel else scheme
         return chosen
 
 

@@ -19,7 +19,9 @@ from paceline.kv_cache import KVCache
 from paceline.signatures import VERIFY
 from paceline.target import Target
 from paceline_export.bundle import DEFAULT_FORMATS, export
+from paceline_export.quantize import Scheme
 from paceline_export.recipes import RECIPES, recipe
+from paceline_export.weights import Weight
 
 # The kernels round activations to int8, a scale for each row, before each product: some 0.7 % of noise each time. On this
 # pair, of four layers, 1.2 to 4.9 % of the norm were measured; wrong integers, scales or blocks give errors near 1.
@@ -130,6 +132,12 @@ def test_the_rest_of_a_mixed_recipe_is_int8(pair: tuple[Path, Path]) -> None:
     assert bits["pre_projection.weight"] == bits["self_attn.o_proj.weight"] == 8
     assert bits["mlp.up_proj.weight"] == bits["model.embed_tokens.weight"] == bits["model.embed_tokens_per_layer.weight"] == 4
     assert not any("norm" in name or "scalar" in name or "ordering" in name for name in bits)
+
+
+def test_a_row_that_a_scheme_does_not_fit_has_one_scale_or_is_int8() -> None:
+    weights = {f"m{columns}": Weight(f"m{columns}", (3, columns), lambda: np.zeros(0)) for columns in (64, 48, 33)}
+    chosen = RECIPES["wi4b32"].target(weights)
+    assert chosen == {"m64": Scheme(4, 32), "m48": Scheme(4), "m33": Scheme(8)}
 
 
 @pytest.mark.parametrize(
