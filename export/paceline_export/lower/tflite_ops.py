@@ -182,7 +182,8 @@ class TfliteOps(Nodes):
         count = self.constant(head.top_k, np.int32)
         self.graph.operator(Builtin.TOPK_V2, [scores, count], [values, top], schema.TopKV2OptionsT())
         best, scored = self.reshape(top, head.top_k, dtype="int32"), head.top_k * size
-        # Where a cluster's rows are, as a table: XNNPACK takes integer arithmetic and gets it wrong.
+        # Where a cluster's rows are, as a table: arithmetic on `best` would be done in place, and LiteRT does not see that
+        # another operator still reads the same memory through a RESHAPE.
         places = np.arange(table.shape[0], dtype=np.int32).reshape(members.shape)
         rows_of = self.stored(f"{table.name}.rows_by_cluster", members.shape, "int32", lambda: [places])
         ids = self.node(Builtin.GATHER, [rows_of, best], (head.top_k, size), schema.GatherOptionsT(), "int32")
