@@ -16,18 +16,18 @@ from paceline.bundle import MANIFEST, GraphFiles, Manifest, StoredFile, sha256
 from paceline.errors import InputError
 from paceline.partial import partial_name, remove_abandoned
 from paceline.text import TOKENIZER_FILE
+from paceline_export import weights
 from paceline_export.checkpoint import Drafter, Target, open_pair, read_json
 from paceline_export.fields import Fields
 from paceline_export.lower import onnx, tflite
 from paceline_export.lower.caches import cache_specs, drafter_caches
+from paceline_export.model.target import TABLE
 from paceline_export.quantize import Scheme
 from paceline_export.recipes import F32, RECIPES, Recipe
-from paceline_export.weights import Weight
 
 Progress = Callable[[str, str, int], None]  # stage, tensor or file, bytes
 COPIED = (TOKENIZER_FILE, "chat_template.jinja", "generation_config.json")
 README = "README.md"
-TABLE = "model.embed_tokens.weight"
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Format:
 
     backend: str
     recipes: tuple[str, ...]
-    write_pair: Callable[[Path, Target, Drafter, Recipe, Callable[[str, int], None]], GraphFiles]
+    write_pair: Callable[[Path, Target, Drafter, Recipe, weights.Progress], GraphFiles]
 
 
 FORMATS = {
@@ -118,13 +118,13 @@ def export_bytes(
     """Bytes of weights that an export of this pair writes; for progress."""
     target, drafter = open_pair(target_folder, drafter_folder)
     schemes = [(target.weights, recipe.target(target.weights)), (drafter.weights, recipe.drafter(drafter.weights))]
-    written = sum(_stored_bytes(weight, chosen.get(name)) for weights, chosen in schemes for name, weight in weights.items())
+    written = sum(_stored_bytes(weight, chosen.get(name)) for handles, chosen in schemes for name, weight in handles.items())
     # TFLite has the token table twice: for lookups in a file of its own, and as the target's head.
     twice = _stored_bytes(target.weights[TABLE], schemes[0][1].get(TABLE)) if "tflite" in formats else 0
     return len(formats) * written + twice
 
 
-def _stored_bytes(weight: Weight, scheme: Scheme | None) -> int:
+def _stored_bytes(weight: weights.Weight, scheme: Scheme | None) -> int:
     rows, *others = weight.shape
     return scheme.stored_bytes((rows, prod(others))) if scheme else 4 * prod(weight.shape)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from paceline.errors import InputError
 
+Pieces = Callable[[], Iterable[NDArray[Any]]]  # a tensor's values in order, some at a time
+Progress = Callable[[str, int], None]  # tensor name, bytes written
 PIECE_BYTES = 64 << 20  # of float32; what writing one tensor holds in memory
 
 

@@ -61,6 +61,11 @@ class Port:
     dtype: str  # numpy's name
     shape: tuple[int | str, ...]
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape as a .tflite file states it: VARIES for a letter."""
+        return tuple(VARIES if isinstance(size, str) else size for size in self.shape)
+
 
 @dataclass(frozen=True)
 class Signature:
@@ -83,6 +88,8 @@ GROWTH_SLOTS = 256  # a full cache is seen in multiples of this
 # The signatures of target.tflite by number of rows; calls with fewer rows are padded.
 PREFILL = {16: "prefill_16", PREFILL_CHUNK: "prefill_128"}
 VERIFY = {1: "decode", 2: "verify_2", 4: "verify", 8: "verify_8"}
+SIGNATURES = VERIFY | PREFILL
+VARIES = -1  # a size that is set when a graph is called
 DRAFT = "draft"  # of drafter.tflite
 MAIN = "main"  # the only entry of an ONNX graph
 MASKED = -0.7 * 3.4028234663852886e38  # what a mask adds to the score of a row that must not be seen; 0 for the others

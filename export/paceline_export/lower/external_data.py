@@ -5,7 +5,7 @@ Spec: https://github.com/onnx/onnx/blob/main/docs/ExternalData.md
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from pathlib import Path
 from types import TracebackType
@@ -15,9 +15,11 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from paceline.signatures import in_steps
+from paceline_export.weights import Progress
+
 PAGE_BYTES = 4096  # big tensors start on a page, so that the runtime can map them in place
 LINE_BYTES = 64
-Progress = Callable[[str, int], None]  # tensor name, bytes written
 
 
 class ExternalData:
@@ -42,7 +44,7 @@ class ExternalData:
         """Appends one tensor, piece by piece, and returns a reference to its bytes."""
         size = prod(shape) * np.dtype(dtype).itemsize
         step = PAGE_BYTES if size >= PAGE_BYTES else LINE_BYTES
-        offset = -(-self._file.tell() // step) * step
+        offset = in_steps(self._file.tell(), step)
         self._file.seek(offset)
         for piece in pieces:
             self._file.write(np.ascontiguousarray(piece, dtype).data)

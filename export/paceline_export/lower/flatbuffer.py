@@ -6,7 +6,7 @@ flatbuffer itself can hold, and only a piece of one tensor is ever in memory. Sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -18,13 +18,13 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.tools.flatbuffer_utils import update_packed_buffer
 from numpy.typing import NDArray
 
-from paceline.signatures import GROWTH_SLOTS, Port
+from paceline.signatures import GROWTH_SLOTS, VARIES, Port, in_steps
+from paceline_export.weights import Pieces, Progress
 
 FILE_IDENTIFIER = b"TFL3"
 SCHEMA_VERSION = 3
 ALIGNMENT_BYTES = 64  # XNNPACK reads weights in place with vector loads
 NO_DATA = 0  # buffer 0 is empty by the schema's rule; tensors that are computed name it
-VARIES = -1  # a dimension that is set when the graph is called
 TYPES = {
     "float32": schema.TensorType.FLOAT32,
     "float16": schema.TensorType.FLOAT16,
@@ -32,8 +32,6 @@ TYPES = {
     "int8": schema.TensorType.INT8,
     "int4": schema.TensorType.INT4,
 }
-Progress = Callable[[str, int], None]  # tensor name, bytes written
-Pieces = Callable[[], Iterable[NDArray[Any]]]  # a tensor's values in order, some at a time
 Builtin = schema.BuiltinOperator
 
 
@@ -108,13 +106,13 @@ class TfliteFile:
             stream.seek(room)
             offsets = []
             for stored in self._stored.values():
-                stream.seek(_aligned(stream.tell()))
+                stream.seek(in_steps(stream.tell(), ALIGNMENT_BYTES))
                 offsets.append(stream.tell())
                 for piece in stored.pieces():
                     stream.write(np.ascontiguousarray(piece).data)
                     progress(stored.name, piece.nbytes)
                 assert stream.tell() - offsets[-1] == stored.bytes, f"{stored.name} has another size than it announced"
-            stream.truncate(_aligned(stream.tell()))
+            stream.truncate(in_steps(stream.tell(), ALIGNMENT_BYTES))
             head = self._packed()
             packed = schema.Model.GetRootAs(head)
             for stored, offset in zip(self._stored.values(), offsets, strict=True):
@@ -171,15 +169,14 @@ class Subgraph:
 
     def input(self, port: Port) -> Tensor:
         """An input of the signature."""
-        made = self.tensor([VARIES if isinstance(size, str) else size for size in port.shape], port.dtype, name=port.name)
+        made = self.tensor(port.sizes, port.dtype, name=port.name)
         self.graph.inputs.append(made.index)
         self._names["inputs"].append((port.name, made.index))
         return made
 
     def output(self, port: Port, tensor: Tensor) -> None:
         """Makes a tensor an output of the signature."""
-        expected = tuple(VARIES if isinstance(size, str) else size for size in port.shape)
-        assert tensor.shape == expected, f"{port.name}: {tensor.shape} is not {expected}"
+        assert tensor.shape == port.sizes, f"{port.name}: {tensor.shape} is not {port.sizes}"
         self.graph.outputs.append(tensor.index)
         self._names["outputs"].append((port.name, tensor.index))
 
@@ -217,7 +214,3 @@ def _tensor_map(name: str, index: int) -> Any:
     made = schema.TensorMapT()
     made.name, made.tensorIndex = name.encode(), index
     return made
-
-
-def _aligned(offset: int) -> int:
-    return -(-offset // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

@@ -20,14 +20,13 @@ from paceline.bundle import GraphFiles
 from paceline.signatures import CacheKind, CacheSpec, Port, Signature
 from paceline_export.checkpoint import Drafter, Target
 from paceline_export.lower.caches import cache_specs, drafter_caches
-from paceline_export.lower.external_data import ExternalData, Progress
+from paceline_export.lower.external_data import ExternalData
 from paceline_export.lower.onnx_ops import CONTRIB, OPSETS, GraphState, OnnxOps, width
 from paceline_export.model.drafter import draft_choice, draft_state
-from paceline_export.model.target import fill, finish_rows
-from paceline_export.weights import Weight
+from paceline_export.model.target import TABLE, fill, finish_rows
+from paceline_export.weights import Progress, Weight
 
 IR_VERSION = 11
-TABLE = "model.embed_tokens.weight"
 TARGET_FILE, DRAFTER_FILE = "target.onnx", "drafter.onnx"
 Pair = tuple[ir.Value, ir.Value]  # keys and values
 

@@ -7,7 +7,7 @@ tied embedding and head share one tensor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -18,7 +18,7 @@ import onnx_ir as ir
 from paceline_export.config import ClusteredHead, Rope
 from paceline_export.lower.external_data import ExternalData
 from paceline_export.model.ops import DraftChoice
-from paceline_export.weights import Weight, read_by_cluster, read_permutation
+from paceline_export.weights import Pieces, Weight, read_by_cluster, read_permutation
 
 CONTRIB = "com.microsoft"
 OPSETS = {"": 24, CONTRIB: 1}
@@ -73,7 +73,7 @@ class OnnxOps:
         """A weight in the data file, read and written when a node first asks for it."""
         return self.stored(weight.name, weight.shape, "float32", weight.pieces)
 
-    def stored(self, name: str, shape: Sequence[int], dtype: str, pieces: Callable[[], Iterable[Any]]) -> ir.Value:
+    def stored(self, name: str, shape: Sequence[int], dtype: str, pieces: Pieces) -> ir.Value:
         """A tensor in the data file under `name`; `pieces` makes its values."""
         if name not in self.state.initializers:
             self.state.initializer(self.state.data.add(name, shape, dtype, pieces()))

@@ -15,17 +15,17 @@ from paceline.bundle import GraphFiles
 from paceline.signatures import CacheSpec, Signature
 from paceline_export.checkpoint import Drafter, Target
 from paceline_export.lower.caches import cache_specs, drafter_caches
-from paceline_export.lower.flatbuffer import Progress, Subgraph, Tensor, TfliteFile
+from paceline_export.lower.flatbuffer import Subgraph, Tensor, TfliteFile
 from paceline_export.lower.tflite_ops import Rows, TfliteOps
 from paceline_export.lower.tflite_weights import IntegerWeight
 from paceline_export.model.drafter import draft_choice, draft_layers
 from paceline_export.model.target import Embedded, fill_rows, finish_rows, per_layer_embeddings, token_embeddings
 from paceline_export.recipes import Recipe, Schemes
+from paceline_export.weights import Progress
 
 TARGET, DRAFTER, EMBEDDER, PER_LAYER_EMBEDDER = (
     f"{name}.tflite" for name in ("target", "drafter", "embedder", "per_layer_embedder")
 )
-ROWS = (*signatures.VERIFY.items(), *signatures.PREFILL.items())  # rows of a call, name of its signature
 
 
 @dataclass
@@ -88,7 +88,7 @@ def _target(target: Target, schemes: Schemes) -> list[Entry]:
     config, file, entries = target.config, ModelFile(schemes), []
     specs = cache_specs(config)
     per_layer = (len(config.layers), config.per_layer_size) if config.per_layer_size else None
-    for rows, name in ROWS:
+    for rows, name in signatures.SIGNATURES.items():
         signature = signatures.tflite_target(specs, config.window, config.hidden_size, config.vocab_size, per_layer, rows)
         entry = Entry(file, name, signature)
         op, inputs = entry.op, entry.inputs
@@ -133,7 +133,7 @@ def _table(
 ) -> list[Entry]:
     """A token table, with a signature for every number of rows that the target has."""
     file, entries = ModelFile(schemes), []
-    for rows, name in ROWS:
+    for rows, name in signatures.SIGNATURES.items():
         entry = Entry(file, name, signatures.tflite_embedder(output, rows, width))
         entry.finish({output: look_up(entry.op, target.config, target.weights, entry.inputs[signatures.TOKEN_IDS])})
         entries.append(entry)

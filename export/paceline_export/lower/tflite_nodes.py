@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from paceline_export.lower.flatbuffer import Builtin, Pieces, Subgraph, Tensor
+from paceline_export.lower.flatbuffer import Builtin, Subgraph, Tensor
 from paceline_export.lower.tflite_weights import IntegerWeight
 from paceline_export.recipes import Schemes
-from paceline_export.weights import Weight
+from paceline_export.weights import Pieces, Weight
 
 
 @dataclass

@@ -14,8 +14,9 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
-from paceline_export.lower.flatbuffer import Pieces, Subgraph, Tensor, TfliteFile
+from paceline_export.lower.flatbuffer import Subgraph, Tensor, TfliteFile
 from paceline_export.quantize import Scheme, pack_int4, quantize
+from paceline_export.weights import Pieces
 
 NO_TENSOR = -1
 

@@ -12,6 +12,8 @@ from paceline_export.model.layer import attend, finish, layer_shapes
 from paceline_export.model.ops import Ops, Value
 from paceline_export.weights import Shapes, Weights
 
+TABLE = "model.embed_tokens.weight"  # of the tokens; the head is tied to it
+
 
 @dataclass(frozen=True)
 class Embedded:
@@ -32,7 +34,7 @@ class Filled:
 
 def target_shapes(config: TargetConfig) -> Shapes:
     """Names and shapes of every tensor the target reads, as a text-only checkpoint names them."""
-    shapes: Shapes = {"model.embed_tokens.weight": (config.vocab_size, config.hidden_size)}
+    shapes: Shapes = {TABLE: (config.vocab_size, config.hidden_size)}
     if config.per_layer_size:
         packed = len(config.layers) * config.per_layer_size
         shapes |= {
@@ -58,7 +60,7 @@ def embed(op: Ops, config: TargetConfig, w: Weights, tokens: Value) -> Embedded:
 
 def token_embeddings(op: Ops, config: TargetConfig, w: Weights, tokens: Value) -> Value:
     """Rows of the main table, scaled: [B, T, D]."""
-    return op.scale(op.embedding(w["model.embed_tokens.weight"], tokens), config.hidden_size**0.5)
+    return op.scale(op.embedding(w[TABLE], tokens), config.hidden_size**0.5)
 
 
 def per_layer_embeddings(op: Ops, config: TargetConfig, w: Weights, tokens: Value) -> Value:
@@ -93,7 +95,7 @@ def finish_rows(op: Ops, config: TargetConfig, w: Weights, filled: Filled) -> tu
         attended = attend(op, config, w, layer, x)
         x = finish(op, config, w, layer, x, attended, _slice(op, per_layer, layer.index))
     activations = op.rms_norm(x, w["model.norm.weight"], config.norm_epsilon)
-    logits = op.linear(activations, w["model.embed_tokens.weight"])
+    logits = op.linear(activations, w[TABLE])
     return (logits if config.softcap is None else op.softcap(logits, config.softcap)), activations
 
 
