@@ -61,6 +61,11 @@ class Manifest:
     graphs: dict[str, GraphFiles]
     files: dict[str, StoredFile]
 
+    @property
+    def drafter_caches(self) -> tuple[CacheSpec, ...]:
+        """The caches that the drafter reads."""
+        return tuple(spec for spec in self.caches if spec.layer in self.drafter_layers)
+
     def to_json(self) -> str:
         """The file's text: sorted keys, so that the same export gives the same bytes."""
         raw = {
@@ -129,6 +134,9 @@ class Manifest:
                 },
                 files={_plain(name): StoredFile(int(f["bytes"]), str(f["sha256"])) for name, f in raw["files"].items()},
             )
+            for backend, graphs in manifest.graphs.items():
+                if not {"target", "drafter"} <= set(graphs.parts):
+                    raise ValueError(f"graphs for {backend} lack a target or a drafter")
             unlisted = {name for g in manifest.graphs.values() for name in g.parts.values()} - set(manifest.files)
             if unlisted:
                 raise ValueError(f"graphs {sorted(unlisted)} are not among its files")
@@ -155,10 +163,8 @@ class Bundle:
         """
         bundle = cls.read(folder)
         bundle.check_sizes()
-        seen = _seen_marker(bundle)
-        if not seen.exists():
+        if not _seen_marker(bundle).exists():
             bundle.check_hashes()
-            _leave(seen)
         return bundle
 
     @classmethod
@@ -194,7 +200,7 @@ class Bundle:
                 )
 
     def check_hashes(self, progress: Progress | None = None) -> None:
-        """Hashes every file and compares with the manifest.
+        """Hashes every file and compares with the manifest; `open` will not do it again while the files stay as they are.
 
         Raises:
             InputError: a file's content is not what was exported.
@@ -206,6 +212,7 @@ class Bundle:
                     f"{self.folder / name} has sha256 {found[:12]}…, the manifest says {stored.sha256[:12]}…; "
                     "the file was altered; copy or export the bundle again."
                 )
+        _leave(_seen_marker(self))
 
 
 def sha256(file: Path, progress: Progress | None = None) -> str:

@@ -64,7 +64,7 @@ names = st.text("ab._- é", min_size=1, max_size=6).filter(lambda name: name not
 counts = st.integers(0, 1 << 40)
 ports = st.dictionaries(st.sampled_from(["inputs", "outputs"]), st.lists(counts, max_size=2), max_size=2)
 signatures = st.dictionaries(st.text(max_size=5), st.dictionaries(st.text(max_size=5), ports, max_size=2), max_size=2)
-parts = st.dictionaries(st.text(max_size=5), names, max_size=3)
+parts = st.fixed_dictionaries({"target": names, "drafter": names}, optional={"embedder": names})
 manifests = st.builds(
     Manifest,
     vocab_size=counts,
@@ -129,6 +129,14 @@ def test_a_graph_that_is_not_among_the_files_is_refused() -> None:
     text = FIXTURE.read_text().replace('"target": "target.onnx"', '"target": "other.onnx"')
     with pytest.raises(InputError, match=r"here is not a valid manifest .*other\.onnx.* not among its files"):
         Manifest.from_json(text, "here")
+
+
+@pytest.mark.parametrize("part", ["target", "drafter"])
+def test_graphs_without_a_target_or_a_drafter_are_refused(part: str) -> None:
+    raw = json.loads(FIXTURE.read_text())
+    del raw["graphs"]["onnxruntime"]["parts"][part]
+    with pytest.raises(InputError, match=r"here is not a valid manifest .*onnxruntime lack a target or a drafter"):
+        Manifest.from_json(json.dumps(raw), "here")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", "[" * 100_000])

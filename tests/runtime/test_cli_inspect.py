@@ -11,10 +11,19 @@ import pytest
 from command import refused
 from damage import alter
 
+from paceline import bundle as bundles
 from paceline.backends.litert.delegation import delegation
 from paceline.backends.litert.model import Environment
 from paceline.bundle import MANIFEST, Bundle
 from paceline.cli.main import main
+
+
+@pytest.fixture
+def shown(tiny_bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What `inspect` prints of the tiny bundle, on a wide terminal."""
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["inspect", str(tiny_bundle)]) == 0
+    return capsys.readouterr().out
 
 
 def test_inspect_refuses_a_damaged_bundle_and_as_json_hashes_nothing(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,12 +36,7 @@ def test_inspect_refuses_a_damaged_bundle_and_as_json_hashes_nothing(copy: Path,
     assert "has 100 bytes" in refused(["inspect", str(copy), "--json"], capsys)
 
 
-def test_inspect_shows_files_and_signatures(
-    tiny_bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    assert main(["inspect", str(tiny_bundle)]) == 0
-    shown = capsys.readouterr().out
+def test_inspect_shows_files_and_signatures(tiny_bundle: Path, shown: str) -> None:
     manifest = Bundle.read(tiny_bundle).manifest
     for name, stored in manifest.files.items():
         assert re.search(rf"{re.escape(name)} .*{stored.size:,} .*{stored.sha256[:16]}", shown)
@@ -44,12 +48,7 @@ def test_inspect_shows_files_and_signatures(
     assert "drafter reads layers" in shown
 
 
-def test_inspect_says_for_every_signature_who_runs_its_operators(
-    tiny_bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    assert main(["inspect", str(tiny_bundle)]) == 0
-    shown = capsys.readouterr().out
+def test_inspect_says_for_every_signature_who_runs_its_operators(tiny_bundle: Path, shown: str) -> None:
     environment, bundle = Environment(), Bundle.open(tiny_bundle)
     graphs = bundle.manifest.graphs["litert"]
     for part, file in graphs.parts.items():
@@ -91,3 +90,13 @@ def test_check_fails_on_a_damaged_bundle(
     complaint = capsys.readouterr().err
     assert re.match(rf"paceline: {re.escape(str(file))} (has|is) ", complaint)
     assert complaint.count("\n") == 1
+    assert main(["inspect", str(copy), "--check", "--json"]) == 1
+    assert capsys.readouterr().err == complaint
+
+
+def test_what_was_checked_is_not_hashed_again_by_the_next_opening(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+    real = bundles.sha256
+    monkeypatch.setattr(bundles, "sha256", lambda file, progress=None: hashed.append(file.name) or real(file, progress))
+    assert main(["inspect", str(copy), "--check"]) == 0
+    assert sorted(hashed) == sorted(Bundle.read(copy).manifest.files)

@@ -204,6 +204,17 @@ def test_a_name_that_is_no_text_is_refused(copy: Path, capfd: pytest.CaptureFixt
     assert f"{EMBEDDER}: signature decode lacks token_ids" in refused(["run", str(copy), *RUN], capfd)
 
 
+@pytest.mark.parametrize("part", ["embedder", "per_layer_embedder"])
+def test_a_bundle_without_a_token_table_is_refused_with_what_it_needs(
+    part: str, copy: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Without the second one the text would be another, and nothing would say so."""
+    raw = json.loads((copy / MANIFEST).read_text())
+    del raw["graphs"][LITERT]["parts"][part]
+    (copy / MANIFEST).write_text(json.dumps(raw))
+    assert "this model needs drafter, embedder, per_layer_embedder, target" in refused(["run", str(copy), *RUN], capfd)
+
+
 def test_a_graph_that_fails_while_it_runs_is_told_in_one_line(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The table of a smaller vocabulary has the same signatures, and no row for the prompt."""
     embedder(copy, table_rows=4)

@@ -29,7 +29,8 @@ def run(options: Namespace) -> ExitCode:
     bundle = Bundle.read(options.bundle)
     damage = _damage(bundle) if options.check else None
     if options.json:
-        bundle.check_sizes()
+        if not options.check:
+            bundle.check_sizes()
         print(json.dumps(json.loads(bundle.manifest.to_json())))
     elif not damage:
         _print_tables(Bundle.open(options.bundle))  # opened, because graphs are run
@@ -101,11 +102,12 @@ def _operators_table(bundle: Bundle) -> Table:
 
     environment = Environment()  # refuses where the package is missing that the next import needs
     from paceline.backends.litert.delegation import delegation
+    from paceline.backends.litert.expected import expected_signatures
 
     table = Table("file", "signature", "operators", "run by XNNPACK", "matrix products", "left to LiteRT")
     graphs = bundle.manifest.graphs[LITERT]
     for part, file in graphs.parts.items():
-        for name in graphs.signatures[file]:
+        for name in expected_signatures(bundle.manifest, part):
             ran = delegation(environment, bundle, part, name)
             products = f"{ran.delegated_products} of {ran.products}"
             left = ", ".join(f"{count} {operator}" for operator, count in sorted(ran.own.items()))

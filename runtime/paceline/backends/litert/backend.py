@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from paceline import signatures
 from paceline.backends.base import DraftStep, Verified
 from paceline.backends.litert.calls import CacheViews, DrafterCall, TargetCall
-from paceline.backends.litert.expected import expected_signatures, require_signatures
+from paceline.backends.litert.expected import expected_signatures, require_parts, require_signatures
 from paceline.backends.litert.model import CompiledModel, Environment
 from paceline.backends.litert.weight_cache import WeightCache
 from paceline.backends.names import LITERT
@@ -45,6 +45,7 @@ class LiteRtBackend:
         graphs = bundle.manifest.graphs.get(LITERT)
         if graphs is None:
             raise InputError(f"{bundle.folder} has no TFLite graphs; export it with --format tflite.")
+        require_parts(bundle.manifest, graphs.parts)
         self.bundle, self.manifest, self.environment = bundle, bundle.manifest, Environment()
         self.threads = threads or len(os.sched_getaffinity(0))
         self._packed: dict[str, Path] = {}

@@ -8,26 +8,38 @@ from paceline import signatures
 from paceline.backends.litert.model import CompiledModel, TensorInfo
 from paceline.bundle import Manifest
 from paceline.errors import InputError
-from paceline.signatures import PREFILL, VERIFY, Port, Signature
+from paceline.signatures import SIGNATURES, Port, Signature
+
+
+def require_parts(manifest: Manifest, parts: dict[str, str]) -> None:
+    """Refuses parts that the loop cannot do without, or does not know.
+
+    Raises:
+        InputError: with the part's name.
+    """
+    wanted = {"target", "drafter", "embedder"} | ({"per_layer_embedder"} if manifest.per_layer_size else set())
+    if set(parts) != wanted:
+        raise InputError(
+            f"the bundle's TFLite graphs are {', '.join(sorted(parts))}; this model needs {', '.join(sorted(wanted))}; "
+            "export the bundle again."
+        )
 
 
 def expected_signatures(manifest: Manifest, part: str) -> dict[str, Signature]:
     """The signatures that a part must have for the model that the manifest describes."""
-    read = tuple(spec for spec in manifest.caches if spec.layer in manifest.drafter_layers)
+    window, hidden = manifest.window, manifest.hidden_size
     per_layer = (manifest.layers, manifest.per_layer_size) if manifest.per_layer_size else None
-    names = VERIFY | PREFILL
-    match part:
-        case "drafter":
-            return {signatures.DRAFT: signatures.tflite_drafter(read, manifest.window, manifest.hidden_size)}
-        case "embedder":
-            width: tuple[int, ...] = (manifest.hidden_size,)
-            return {name: signatures.tflite_embedder(signatures.EMBEDDINGS, rows, width) for rows, name in names.items()}
-        case "per_layer_embedder":
-            width = (manifest.layers, manifest.per_layer_size)
-            output = signatures.PER_LAYER_EMBEDDINGS
-            return {name: signatures.tflite_embedder(output, rows, width) for rows, name in names.items()}
-    sizes = manifest.window, manifest.hidden_size, manifest.vocab_size, per_layer
-    return {name: signatures.tflite_target(manifest.caches, *sizes, rows) for rows, name in names.items()}
+    if part == "drafter":
+        return {signatures.DRAFT: signatures.tflite_drafter(manifest.drafter_caches, window, hidden)}
+
+    def made(rows: int) -> Signature:
+        if part == "embedder":
+            return signatures.tflite_embedder(signatures.EMBEDDINGS, rows, (hidden,))
+        if part == "per_layer_embedder":
+            return signatures.tflite_embedder(signatures.PER_LAYER_EMBEDDINGS, rows, per_layer or ())
+        return signatures.tflite_target(manifest.caches, window, hidden, manifest.vocab_size, per_layer, rows)
+
+    return {name: made(rows) for rows, name in SIGNATURES.items()}
 
 
 def require_signatures(file: Path, model: CompiledModel, expected: dict[str, Signature]) -> None:
@@ -52,9 +64,8 @@ def require_signatures(file: Path, model: CompiledModel, expected: dict[str, Sig
 
 
 def _require_port(file: Path, signature: str, port: Port, found: TensorInfo) -> None:
-    shape = tuple(-1 if isinstance(size, str) else size for size in port.shape)
-    if (found.dtype, found.shape) != (port.dtype, shape):
+    if (found.dtype, found.shape) != (port.dtype, port.sizes):
         raise InputError(
             f"{file}: {port.name} of signature {signature} is {found.dtype} {list(found.shape)}, and this bundle's target and "
-            f"drafter have {port.dtype} {list(shape)}; it belongs to another pair; export the bundle again."
+            f"drafter have {port.dtype} {list(port.sizes)}; it belongs to another pair; export the bundle again."
         )
