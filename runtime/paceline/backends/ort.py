@@ -124,7 +124,7 @@ class _DrafterCall:
         manifest = backend.manifest
         self.cache, self.session = cache, backend.drafter
         self.offset = manifest.draft_position_offset
-        self.caches = [spec for spec in manifest.caches if spec.layer in manifest.drafter_layers]
+        self.caches = manifest.drafter_caches
         self.io = self.session.io_binding()
         self.bound: tuple[int, int] | None = None
         self.token, self.input_pos = np.zeros(1, np.int64), np.zeros(1, np.int64)

@@ -60,13 +60,14 @@ def run(options: Namespace) -> ExitCode:
     last = pieces[-1]
     assert last.finish_reason is not None
     assert last.stats is not None
+    ran_on = model.backend.describe() if options.json or options.stats else ""
     if options.json:
         report = {
             "text": "".join(piece.text for piece in pieces),
             "tokens": [piece.token for piece in pieces],
             "finish_reason": last.finish_reason.value,
             "backend": model.backend.name,
-            "ran_on": model.backend.describe(),
+            "ran_on": ran_on,
             "draft_length": options.draft,
             "stats": last.stats.to_json(),
         }
@@ -74,7 +75,7 @@ def run(options: Namespace) -> ExitCode:
     else:
         print()
     if options.stats:
-        Console(stderr=True).print(stats_table(last.stats, f"{model.backend.name}: {model.backend.describe()}"))
+        Console(stderr=True).print(stats_table(last.stats, f"{model.backend.name}: {ran_on}"))
     return ExitCode.SUCCESS
 
 

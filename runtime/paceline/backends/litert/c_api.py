@@ -144,17 +144,13 @@ class Library:
             raise self._unknown(f"its version is not one from {'.'.join(map(str, OLDEST))} to {KNOWN_MAJOR}.x")
         file = Path(str(wheel.locate_file(LIBRARY)))
         try:
-            self._library = ctypes.CDLL(str(file))
+            library = ctypes.CDLL(str(file))
         except OSError as error:
             raise InputError(f"{file} cannot be loaded ({error}); use --backend onnxruntime on this system.") from None
-        missing = [name for name in (*FUNCTIONS, *map(_destroyer, DESTROYERS)) if not self._has(name)]
-        if missing:
-            raise self._unknown(f"its library lacks {missing[0]}")
-        for name, arguments in FUNCTIONS.items():
-            getattr(self._library, name).argtypes = arguments
-        for name in DESTROYERS:
-            getattr(self._library, _destroyer(name)).argtypes = (Handle,)
-            getattr(self._library, _destroyer(name)).restype = None
+        destroyers = {_destroyer(kind): (Handle,) for kind in DESTROYERS}
+        self._functions = {name: self._declared(library, name, types) for name, types in (FUNCTIONS | destroyers).items()}
+        for name in destroyers:
+            self._functions[name].restype = None
         with captured_stderr():
             self._check_layout()
 
@@ -164,7 +160,7 @@ class Library:
         Raises:
             LiteRtError: with the function's name and the status.
         """
-        status = getattr(self._library, name)(*arguments)
+        status = self._functions[name](*arguments)
         if status != 0:
             raise LiteRtError(f"{name} of LiteRT {self.version} failed with status {status}")
 
@@ -176,11 +172,11 @@ class Library:
 
     def destroy(self, kind: str, handle: Handle) -> None:
         """Frees what `created` made."""
-        getattr(self._library, _destroyer(kind))(handle)
+        self._functions[_destroyer(kind)](handle)
 
     def function(self, name: str) -> Any:
         """The bare function, for the one call that must not cost anything."""
-        return getattr(self._library, name)
+        return self._functions[name]
 
     def _check_layout(self) -> None:
         """The library must see a tensor type as we wrote it; otherwise the structures have changed."""
@@ -196,11 +192,13 @@ class Library:
         if (size.value, received.dtype, received.shape) != (48, sent.dtype, sent.shape):
             raise self._unknown("its tensor types have another layout")
 
-    def _has(self, name: str) -> bool:
+    def _declared(self, library: ctypes.CDLL, name: str, types: tuple[Any, ...]) -> Any:
         try:
-            return bool(getattr(self._library, name))
+            function = library[name]
         except AttributeError:
-            return False
+            raise self._unknown(f"its library lacks {name}") from None
+        function.argtypes = types
+        return function
 
     def _unknown(self, reason: str) -> InputError:
         return InputError(

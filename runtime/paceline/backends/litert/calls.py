@@ -5,7 +5,7 @@ A target pass is three calls: the two token tables write their rows into the tar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,21 @@ from numpy.typing import NDArray
 
 from paceline import signatures
 from paceline.backends.base import DraftStep
-from paceline.backends.litert.model import BoundCall, CompiledModel, Environment, TensorBuffer, TensorInfo
+from paceline.backends.litert.model import BoundCall, CompiledModel, Environment, TensorBuffer
 from paceline.kv_cache import KVCache, aligned_zeros
-from paceline.signatures import MASK, PREFILL, VERIFY, CacheKind
+from paceline.signatures import MASK, SIGNATURES, VERIFY, CacheKind
 
 
 class CacheViews:
-    """A cache's tensors as LiteRT buffers: local caches whole, full ones up to a number of slots that grows in steps."""
+    """A cache's tensors as LiteRT buffers: local caches whole, full ones up to a number of slots that grows in steps.
+
+    Attributes:
+        names: of all KV tensors.
+    """
 
     def __init__(self, environment: Environment, cache: KVCache):
         self.environment, self.cache = environment, cache
+        self.names = {head for spec in cache.specs for name in (spec.key, spec.value) for head in spec.head_names(name)}
         self._local = self._buffers(CacheKind.LOCAL, cache.local_slots)
         self._full: dict[int, dict[str, TensorBuffer]] = {}
 
@@ -49,12 +54,14 @@ class Masks:
         self.views, self.rows, self.slots = views, rows, 0
         self.arrays = {CacheKind.LOCAL: aligned_zeros((1, 1, rows, views.cache.local_slots))}
 
-    def grow(self, slots: int) -> dict[str, TensorBuffer]:
-        """Masks and KV tensors by name, for full caches seen up to this many slots."""
-        self.slots = slots
-        self.arrays[CacheKind.FULL] = aligned_zeros((1, 1, self.rows, slots))
-        masks = {MASK[kind]: TensorBuffer(self.views.environment, array) for kind, array in self.arrays.items()}
-        return masks | self.views.at(slots)
+    def cover(self, rows: int, call: BoundCall, buffers: Mapping[str, TensorBuffer]) -> None:
+        """Gives a call its buffers, masks and KV tensors, anew when `rows` cache rows need more or fewer slots."""
+        slots = self.views.cache.visible_slots(rows)
+        if slots != self.slots:
+            self.slots = slots
+            self.arrays[CacheKind.FULL] = aligned_zeros((1, 1, self.rows, slots))
+            masks = {MASK[kind]: TensorBuffer(self.views.environment, array) for kind, array in self.arrays.items()}
+            call.set_buffers({**buffers, **masks, **self.views.at(slots)})
 
     def show(self, row: int, end: int) -> None:
         """Lets a row see the cache rows below `end`, in local caches the newest `window` of them."""
@@ -75,10 +82,10 @@ class TargetCall:
     """
 
     def __init__(self, models: Mapping[str, CompiledModel], views: CacheViews, rows: int):
-        signature = (VERIFY | PREFILL)[rows]
+        signature = SIGNATURES[rows]
         self.cache, self.rows = views.cache, rows
         self.call, self.masks = models["target"].bind(signature), Masks(views, rows)
-        self.arrays = _own_arrays(self.call)
+        self.arrays = _own_arrays(self.call, views)
         self.buffers = _buffers(views.environment, self.arrays)
         self.tokens = aligned_zeros((1, rows), np.int32)
         token_ids = TensorBuffer(views.environment, self.tokens)
@@ -92,9 +99,7 @@ class TargetCall:
 
     def run(self, tokens: NDArray[np.int64], start: int) -> None:
         """Writes the rows of `tokens`, at most as many as the call has, at position `start` and on."""
-        slots = self.cache.visible_slots(start + len(tokens))
-        if slots != self.masks.slots:
-            self.call.set_buffers(self.buffers | self.masks.grow(slots))
+        self.masks.cover(start + len(tokens), self.call, self.buffers)
         self.tokens[0, : len(tokens)] = tokens
         self.tokens[0, len(tokens) :] = 0
         self.arrays[signatures.INPUT_POS][:] = np.arange(start, start + self.rows)
@@ -114,7 +119,7 @@ class DrafterCall:
     def __init__(self, models: Mapping[str, CompiledModel], views: CacheViews, offset: int):
         self.cache, self.offset = views.cache, offset
         self.call, self.masks = models["drafter"].bind(signatures.DRAFT), Masks(views, 1)
-        self.arrays = _own_arrays(self.call)
+        self.arrays = _own_arrays(self.call, views)
         self.buffers = _buffers(views.environment, self.arrays)
         joined = self.arrays[signatures.ACTIVATIONS]
         width = joined.shape[2] // 2
@@ -130,9 +135,7 @@ class DrafterCall:
         """See `Graphs.draft`."""
         cache = self.cache
         if self._shown != (cache.length, cache.local_start):
-            slots = cache.visible_slots(cache.length)
-            if slots != self.masks.slots:
-                self.call.set_buffers(self.buffers | self.masks.grow(slots))
+            self.masks.cover(cache.length, self.call, self.buffers)
             self.masks.show(0, cache.length)
             # Constant in a round: every step stands where the pending token will be written.
             self.arrays[signatures.INPUT_POS][0] = cache.length + self.offset
@@ -147,14 +150,11 @@ class DrafterCall:
         return DraftStep(int(choice), float(logit), float(logsumexp), self.arrays[signatures.PROJECTED_ACTIVATIONS][0, 0])
 
 
-def _own_arrays(call: BoundCall) -> dict[str, NDArray[Any]]:
+def _own_arrays(call: BoundCall, views: CacheViews) -> dict[str, NDArray[Any]]:
     """Memory for all that is neither a mask nor a KV tensor."""
-
-    def own(tensors: Iterable[TensorInfo]) -> dict[str, NDArray[Any]]:
-        others = [tensor for tensor in tensors if tensor.name not in MASK.values() and not tensor.name.startswith("kv_cache")]
-        return {tensor.name: aligned_zeros(tensor.shape, tensor.dtype) for tensor in others}
-
-    return own(call.info.inputs) | own(call.info.outputs)
+    others = {*MASK.values(), *views.names}
+    tensors = (*call.info.inputs, *call.info.outputs)
+    return {tensor.name: aligned_zeros(tensor.shape, tensor.dtype) for tensor in tensors if tensor.name not in others}
 
 
 def _buffers(environment: Environment, arrays: Mapping[str, NDArray[Any]]) -> dict[str, TensorBuffer]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import mmap
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 from ai_edge_litert import schema_py_generated as schema
+from numpy.typing import NDArray
 
 from paceline.backends.litert.expected import expected_signatures, require_signatures
 from paceline.backends.litert.model import CompiledModel, Environment, TensorBuffer
@@ -79,22 +77,15 @@ def delegation(
     }
     call.set_buffers({name: TensorBuffer(environment, array) for name, array in arrays.items()})
     by_xnnpack, own = call.profile()
-    return Delegation(_operators(file, signature), own, by_xnnpack)
+    return Delegation(_operators(model.content, signature), own, by_xnnpack)
 
 
-def _operators(file: Path, signature: str) -> Counter[str]:
-    """The operators that the file has for a signature."""
-    with _opened(file) as model:
-        definitions = [model.SignatureDefs(i) for i in range(model.SignatureDefsLength())]
-        (graph,) = (d.SubgraphIndex() for d in definitions if d.SignatureKey().decode() == signature)
-        subgraph = model.Subgraphs(graph)
-        codes = [model.OperatorCodes(i).BuiltinCode() for i in range(model.OperatorCodesLength())]
-        used = [subgraph.Operators(i).OpcodeIndex() for i in range(subgraph.OperatorsLength())]
+def _operators(content: NDArray[np.uint8], signature: str) -> Counter[str]:
+    """The operators that a file has for a signature; of its weights nothing is read."""
+    model = schema.Model.GetRootAs(content)
+    definitions = [model.SignatureDefs(i) for i in range(model.SignatureDefsLength())]
+    (graph,) = (d.SubgraphIndex() for d in definitions if d.SignatureKey().decode() == signature)
+    subgraph = model.Subgraphs(graph)
+    codes = [model.OperatorCodes(i).BuiltinCode() for i in range(model.OperatorCodesLength())]
+    used = [subgraph.Operators(i).OpcodeIndex() for i in range(subgraph.OperatorsLength())]
     return Counter(NAMES[codes[index]] for index in used)
-
-
-@contextmanager
-def _opened(file: Path) -> Iterator[Any]:
-    """The flatbuffer of a file, of whose weights nothing is read."""
-    with open(file, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        yield schema.Model.GetRootAs(mapped)

@@ -82,6 +82,7 @@ class CompiledModel:
 
     Attributes:
         signatures: name -> its inputs and outputs.
+        content: uint8 [bytes], the mapped file; what nobody uses of it is not in memory.
     """
 
     def __init__(
@@ -106,10 +107,10 @@ class CompiledModel:
         self.environment, self.library = environment, environment.library
         with captured_stderr() as said:
             try:
-                self._mapped = _mapped(file)
+                self.content = _mapped(file)
                 # LiteRT checks a graph in memory for consistency, and one that it opens itself it does not.
-                content = self._mapped.ctypes.data, self._mapped.nbytes
-                self._model = self.library.created("LiteRtCreateModelFromBuffer", environment.handle, *content)
+                memory = self.content.ctypes.data, self.content.nbytes
+                self._model = self.library.created("LiteRtCreateModelFromBuffer", environment.handle, *memory)
                 _free_with(self, self.library, "Model", self._model)
                 self.handle = self._compile(threads, weight_cache, only, profiled)
             except (LiteRtError, ValueError) as error:  # an empty file cannot be mapped
