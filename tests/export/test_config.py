@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from full_size import fields, published_shapes
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Gemma4Config, Gemma4TextConfig
@@ -48,23 +49,6 @@ def published_tensors(name: str) -> dict[str, tuple[tuple[int, ...], str]]:
     return {name: (tuple(json.loads(shape)), remark) for name, shape, remark in rows}
 
 
-def e4b() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Configs with the sizes of E4B (facts as in the model card): wider, 42 layers, two kv heads."""
-    target, drafter = published("e2b_config"), published("e2b_assistant_config")
-    target["text_config"] |= {
-        "hidden_size": 2560,
-        "intermediate_size": 10240,
-        "layer_types": [*[LOCAL.value] * 5, FULL.value] * 7,
-        "num_hidden_layers": 42,
-        "num_key_value_heads": 2,
-        "num_kv_shared_layers": 18,
-        "use_double_wide_mlp": False,
-    }
-    drafter["backbone_hidden_size"] = 2560
-    drafter["text_config"]["num_key_value_heads"] = 2
-    return target, drafter
-
-
 def pair_of(target: dict[str, Any], drafter: dict[str, Any]) -> tuple[TargetConfig, DrafterConfig]:
     config = target_config(target, "target")
     return config, drafter_config(drafter, "drafter", config)
@@ -72,7 +56,7 @@ def pair_of(target: dict[str, Any], drafter: dict[str, Any]) -> tuple[TargetConf
 
 @pytest.fixture(scope="module")
 def e2b() -> tuple[TargetConfig, DrafterConfig]:
-    return pair_of(published("e2b_config"), published("e2b_assistant_config"))
+    return pair_of(*fields("e2b"))
 
 
 def test_e2b_layers_are_as_published(e2b: tuple[TargetConfig, DrafterConfig]) -> None:
@@ -134,6 +118,7 @@ def test_target_tensors_are_those_of_the_checkpoint(e2b: tuple[TargetConfig, Dra
         f"{PREFIX}layers.{i}.self_attn.{x}" for i in range(15, 35) for x in ("k_proj.weight", "v_proj.weight", "k_norm.weight")
     }
     assert set(stored) - set(used) == ignored
+    assert published_shapes(target) == {name: shape for name, (shape, _) in stored.items()}
     assert (len(used), len(ignored)) == (540, 60)
 
 
@@ -145,7 +130,7 @@ def test_drafter_tensors_are_those_of_the_checkpoint(e2b: tuple[TargetConfig, Dr
 @pytest.mark.parametrize(("size", "rows"), [("e2b", 1), ("e2b", 8), ("e4b", 2)])
 def test_the_whole_pair_builds_at_full_size(size: str, rows: int, e2b: tuple[TargetConfig, DrafterConfig]) -> None:
     """On the meta device: every product fits, and what comes out has the shapes that the signatures state."""
-    target, drafter = e2b if size == "e2b" else pair_of(*e4b())
+    target, drafter = e2b if size == "e2b" else pair_of(*fields("e4b"))
     with torch.device("meta"):
         positions = torch.arange(rows)
         tokens = torch.zeros(1, rows, dtype=torch.int64)
@@ -179,7 +164,7 @@ def handles(shapes: Shapes) -> dict[str, Weight]:
 
 
 def test_e4b_differs_in_sizes_only() -> None:
-    target, drafter = pair_of(*e4b())
+    target, drafter = pair_of(*fields("e4b"))
     assert [layer.index for layer in target.own_layers] == list(range(24))
     assert {layer.kv_source for layer in drafter.layers} == {layer.kv_source for layer in target.shared_layers} == {22, 23}
     shapes = target_shapes(target)

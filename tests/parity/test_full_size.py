@@ -6,20 +6,16 @@ By hand: `pytest -m slow tests/parity/test_full_size.py`. It needs 40 GB of disk
 from __future__ import annotations
 
 import gc
-import json
 import subprocess
 import sys
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
-from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
+from full_size import fields, write
 from numpy.typing import NDArray
 from reference import Reference
-from safetensors.numpy import save_file
 
 import paceline
 from paceline.kv_cache import KVCache
@@ -28,9 +24,7 @@ from paceline_export.config import drafter_config, target_config
 from paceline_export.model.drafter import drafter_shapes
 from paceline_export.model.target import target_shapes
 
-DATA = Path(__file__).parents[1] / "data"
 VOCABULARY, CENTROIDS = 32_768, 256
-SHARD_BYTES = 1 << 30
 TOLERANCE = 1e-4
 EXPORT = """
 import sys
@@ -42,33 +36,6 @@ status = Path("/proc/self/status").read_text()
 print(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
 sys.exit(code)
 """
-
-
-def random_weight(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """bfloat16 of unit gain; norms near 1, and query and key norms that keep attention soft."""
-    if name.endswith("token_ordering"):
-        return rng.permutation(shape[0])
-    if len(shape) == 1:
-        gain = shape[0] ** -0.25 if name.endswith(("q_norm.weight", "k_norm.weight")) else 1.0
-        return (gain * (1 + 0.1 * rng.standard_normal(shape, np.float32))).astype(ml_dtypes.bfloat16)
-    fan_in = 256 if name.endswith("embed_tokens_per_layer.weight") else shape[1]
-    return (rng.standard_normal(shape, np.float32) * fan_in**-0.5).astype(ml_dtypes.bfloat16)
-
-
-def write(folder: Path, fields: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
-    """A sharded checkpoint with an index, one shard in memory at a time."""
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(fields))
-    rng, weight_map, shard, size = np.random.default_rng(0), dict[str, str](), dict[str, np.ndarray](), 0
-    for index, (name, shape) in enumerate(shapes.items()):
-        shard[name] = random_weight(name, shape, rng)
-        size += 2 * prod(shape)
-        if size > SHARD_BYTES or index + 1 == len(shapes):
-            file = f"model-{len(set(weight_map.values())) + 1:05}.safetensors"
-            save_file(shard, folder / file)
-            weight_map |= dict.fromkeys(shard, file)
-            shard, size = {}, 0
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
 
 
 @dataclass
@@ -84,9 +51,9 @@ class Expected:
 
 @pytest.fixture(scope="module")
 def pair(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    target_fields = json.loads((DATA / "e2b_config.json").read_text())["text_config"]
-    target_fields |= {"architectures": ["Gemma4ForCausalLM"], "vocab_size": VOCABULARY}
-    drafter_fields = json.loads((DATA / "e2b_assistant_config.json").read_text()) | {"num_centroids": CENTROIDS}
+    published, drafter_fields = fields("e2b")
+    target_fields = published["text_config"] | {"architectures": ["Gemma4ForCausalLM"], "vocab_size": VOCABULARY}
+    drafter_fields |= {"num_centroids": CENTROIDS}
     drafter_fields["text_config"] |= {"vocab_size": VOCABULARY}
     config, folder = target_config(target_fields, "target"), tmp_path_factory.mktemp("e2b")
     write(folder / "target", target_fields, target_shapes(config))
