@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from time import perf_counter
 
-from paceline.acceptance import accept_greedy
+from paceline.acceptance import Accept, accept_greedy
 from paceline.drafter import Drafter
 from paceline.stats import Stats
 from paceline.target import Target
@@ -40,6 +40,7 @@ def generate(
     max_new_tokens: int | None,
     stop_ids: frozenset[int],
     stats: Stats,
+    accept: Accept = accept_greedy,
 ) -> Iterator[Emitted]:
     """Greedy decoding of an empty cache's sequence; the tokens do not depend on the drafts.
 
@@ -51,6 +52,7 @@ def generate(
         max_new_tokens: the budget of emitted tokens; None is no limit but the cache's capacity.
         stop_ids: tokens that end the text; the one that does is emitted.
         stats: counts what happens.
+        accept: which drafts to keep; the tokens are those of plain decoding with `accept_greedy` only.
 
     Raises:
         CapacityError: the prompt does not fit; raised before any graph runs.
@@ -63,7 +65,7 @@ def generate(
     target.prefill(prompt[:-1])
     drafts: list[int] = []
     verified = target.verify(prompt[-1:])
-    outcome = accept_greedy(drafts, verified.logits)
+    outcome = accept(drafts, verified.logits)
     stats.prefill_ms = 1000 * (perf_counter() - started)
 
     while True:
@@ -80,7 +82,7 @@ def generate(
         drafts = [step.token for step in drafter.draft(outcome.token, hidden, length)]
         drafted = perf_counter()
         verified = target.verify([outcome.token, *drafts])
-        outcome = accept_greedy(drafts, verified.logits)
+        outcome = accept(drafts, verified.logits)
         stats.draft_ms += 1000 * (drafted - started)
         stats.verify_ms += 1000 * (perf_counter() - drafted)
         stats.record_round(len(drafts), outcome.accepted)

@@ -84,9 +84,27 @@ class Model:
                 raise InputError(f"prompt token {token} is not in the vocabulary; ids go from 0 to {most}.")
         return self._pieces(tokens, max_new_tokens, draft_length)
 
+    @contextmanager
+    def sequence(self) -> Iterator[tuple[Target, Drafter]]:
+        """The pair on an empty cache of its own, for whoever drives `paceline.generate.generate` or single calls.
+
+        Cache and bound graphs are kept afterwards, so that the next sequence need not bind again.
+        """
+        if self._idle:
+            sequence = self._idle.pop()
+        else:
+            cache = KVCache(self.manifest.caches, self.manifest.window, self.capacity)
+            graphs = self.backend.bind(cache)
+            sequence = (Target(graphs, cache), Drafter(graphs))
+        sequence[0].cache.reset()
+        try:
+            yield sequence
+        finally:
+            self._idle.append(sequence)
+
     def _pieces(self, tokens: list[int], max_new_tokens: int | None, draft_length: int) -> Iterator[Piece]:
         stats, text = Stats(), TextStream(self.tokenizer)
-        with self._sequence() as (target, drafter):
+        with self.sequence() as (target, drafter):
             for emitted in generate(
                 target,
                 drafter,
@@ -99,21 +117,6 @@ class Model:
                 piece, last = text.push(emitted.token), emitted.finish_reason is not None
                 piece += text.finish() if last else ""
                 yield Piece(emitted.token, piece, emitted.from_draft, emitted.finish_reason, stats if last else None)
-
-    @contextmanager
-    def _sequence(self) -> Iterator[tuple[Target, Drafter]]:
-        """An empty cache with graphs bound to it; kept afterwards, so that the next generation need not bind again."""
-        if self._idle:
-            sequence = self._idle.pop()
-        else:
-            cache = KVCache(self.manifest.caches, self.manifest.window, self.capacity)
-            graphs = self.backend.bind(cache)
-            sequence = (Target(graphs, cache), Drafter(graphs))
-        sequence[0].cache.reset()
-        try:
-            yield sequence
-        finally:
-            self._idle.append(sequence)
 
 
 def load(

@@ -1,0 +1,168 @@
+"""Measures plain and drafted decoding against each other: draft lengths and backends take turns within every repeat.
+
+A ratio is only taken within a repeat, whose runs saw the same machine; what is reported is the median over the repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.acceptance import Accept, SyntheticAcceptance, accept_greedy
+from paceline.bench_report import Report, Result, Run
+from paceline.costs import measure_costs
+from paceline.errors import CapacityError, InputError
+from paceline.generate import MAX_DRAFT_LENGTH, generate
+from paceline.machine import Machine, peak_memory_bytes
+from paceline.model import Model
+from paceline.stats import Stats
+
+WARM_UP_TOKENS = 16  # of a run that is not counted
+SEED = 0  # of synthetic acceptance; the same for every run, so that all see the same pattern
+Progress = Callable[[str], None]  # what is about to run
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure. Messages name the command's options.
+
+    Attributes:
+        draft_lengths: drafts a round; 0, the reference, is measured whether it is among them or not.
+        new_tokens: tokens that every run emits; stop tokens do not end it.
+        repeats: counted runs of each way.
+        synthetic_acceptance: None compares drafts with the target's choice. A probability accepts each draft by chance
+            instead, for speed at that acceptance; the text is not the model's then.
+
+    Raises:
+        InputError: a value is out of range.
+    """
+
+    draft_lengths: tuple[int, ...] = (0, 1, 3, 7)
+    new_tokens: int = 128
+    repeats: int = 5
+    synthetic_acceptance: float | None = None
+
+    def __post_init__(self) -> None:
+        for length in self.draft_lengths:
+            if not 0 <= length <= MAX_DRAFT_LENGTH:
+                raise InputError(f"--draft-lengths has {length}; allowed are 0 (plain decoding) to {MAX_DRAFT_LENGTH}.")
+        if self.new_tokens < 2:
+            raise InputError(f"--new-tokens is {self.new_tokens}; give 2 or more, because the first one is the prompt's work.")
+        if self.repeats < 1:
+            raise InputError(f"--repeats is {self.repeats}; give 1 or more.")
+        if self.synthetic_acceptance is not None and not 0 <= self.synthetic_acceptance <= 1:
+            raise InputError(f"--synthetic-acceptance is {self.synthetic_acceptance}; allowed are probabilities from 0 to 1.")
+
+    @property
+    def ways(self) -> tuple[int, ...]:
+        """The draft lengths to run, plain decoding first."""
+        return tuple(sorted({0, *self.draft_lengths}))
+
+    def accept(self) -> Accept:
+        """The rule for one run."""
+        if self.synthetic_acceptance is None:
+            return accept_greedy
+        return SyntheticAcceptance(self.synthetic_acceptance, np.random.default_rng(SEED))
+
+
+def measure(models: Mapping[str, Model], prompt: Sequence[int], plan: Plan, progress: Progress) -> Report:
+    """Runs every draft length on every model, in turns, and times their single calls in the middle of the text.
+
+    Args:
+        models: backend -> the same bundle on it.
+        prompt: tokens, at least one.
+        plan: what to measure.
+        progress: is told what comes next.
+
+    Raises:
+        InputError: the prompt is empty.
+        CapacityError: prompt, new tokens and the longest draft do not fit; raised before any graph runs.
+    """
+    if not prompt:
+        raise InputError("--prompt has no tokens; give at least one.")
+    needed = len(prompt) + plan.new_tokens + plan.ways[-1]
+    for model in models.values():
+        if needed > model.capacity:
+            raise CapacityError(
+                f"{len(prompt)} prompt tokens, --new-tokens {plan.new_tokens} and {plan.ways[-1]} drafts need {needed} rows of "
+                f"the KV cache; --capacity is {model.capacity}, allowed are up to {model.manifest.max_positions}."
+            )
+    runs = run_in_turns(models, prompt, plan, progress)
+    peak = peak_memory_bytes()  # before what follows, which loads graphs once more to look into them
+    results = []
+    for name, model in models.items():
+        progress(f"{name}: timing single calls")
+        rows = [length + 1 for length in plan.ways]
+        costs = measure_costs(model, len(prompt) + plan.new_tokens // 2, rows)
+        for length in plan.ways:
+            own, plain = tuple(runs[name, length]), tuple(runs[name, 0])
+            results.append(Result(name, length, own, plain, costs, plan.synthetic_acceptance))
+    ran_on = {name: model.backend.describe() for name, model in models.items()}
+    return Report(
+        synthetic_acceptance=plan.synthetic_acceptance,
+        prompt_tokens=len(prompt),
+        new_tokens=plan.new_tokens,
+        repeats=plan.repeats,
+        machine=Machine.here(),
+        ran_on=ran_on,
+        peak_memory_bytes=peak,
+        results=tuple(results),
+    )
+
+
+def run_in_turns(
+    models: Mapping[str, Model], prompt: Sequence[int], plan: Plan, progress: Progress
+) -> dict[tuple[str, int], list[Run]]:
+    """(backend, draft length) -> its counted runs. Every way runs once in a repeat, after a warm-up of all."""
+
+    def warm_up(name: str, length: int, text: Sequence[int]) -> None:
+        run_once(models[name], text, length, WARM_UP_TOKENS, plan.accept())
+
+    runs: dict[tuple[str, int], list[Run]] = {(name, length): [] for name in models for length in plan.ways}
+    for name, length in runs:
+        progress(f"{name}, draft length {length}: warm-up")
+        warm_up(name, length, prompt)
+    for repeat in range(plan.repeats):
+        for (name, length), counted in runs.items():
+            if length == 0:  # a backend's turn begins, while the other's threads may still spin for work
+                warm_up(name, length, prompt[:WARM_UP_TOKENS])
+            progress(f"{name}, draft length {length}: repeat {repeat + 1} of {plan.repeats}")
+            counted.append(run_once(models[name], prompt, length, plan.new_tokens, plan.accept()))
+    return runs
+
+
+def run_once(model: Model, prompt: Sequence[int], draft_length: int, new_tokens: int, accept: Accept) -> Run:
+    """Generates exactly `new_tokens` tokens, or fewer where the KV cache ends before."""
+    stats = Stats()
+    with model.sequence() as (target, drafter):
+        emitted = generate(
+            target,
+            drafter,
+            prompt,
+            draft_length=draft_length,
+            max_new_tokens=new_tokens,
+            stop_ids=frozenset(),  # so that every way emits as many tokens
+            stats=stats,
+            accept=accept,
+        )
+        return Run(tuple(each.token for each in emitted), stats)
+
+
+def fit_prompt(model: Model, text: str, count: int | None) -> list[int]:
+    """The prompt's tokens, cut to `count` or repeated up to it; <bos> stays in front, once. None leaves them as they are.
+
+    Raises:
+        InputError: `count` is below 1, or there is nothing to repeat.
+    """
+    tokens = model.encode(text)
+    if count is None:
+        return tokens
+    if count < 1:
+        raise InputError(f"--prompt-tokens is {count}; give 1 or more.")
+    front = 1 if tokens[:1] == [model.manifest.bos_id] else 0
+    body = tokens[front:]
+    if len(tokens) < count and not body:
+        raise InputError(f"--prompt has no tokens to repeat up to --prompt-tokens {count}; give some text.")
+    return (tokens + body * (count // max(1, len(body))))[:count]

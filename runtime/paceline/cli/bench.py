@@ -1,0 +1,235 @@
+"""`paceline bench`: drafted against plain decoding, in turns, on this machine."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from paceline.backends import BACKENDS
+from paceline.bench import Plan, fit_prompt, measure
+from paceline.bench import Progress as Tell
+from paceline.bench_report import Report, Spread
+from paceline.bundle import Bundle
+from paceline.cli.command import Command, ExitCode
+from paceline.generate import MAX_DRAFT_LENGTH
+from paceline.model import Model, load
+
+PROMPT = """A queue keeps items in the order in which they arrive. A producer adds an item at the back, and a consumer takes the
+next one from the front. When the queue is empty the consumer waits, and when it is full the producer waits. The function
+below reads the lines of a file and puts each of them into a queue.
+
+def read_lines(path, queue):
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    plan = Plan()
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="directory made by paceline export")
+    parser.add_argument(
+        "-k",
+        "--draft-lengths",
+        type=draft_lengths,
+        default=plan.draft_lengths,
+        metavar="K[,K]",
+        help=f"drafts a round, 0 to {MAX_DRAFT_LENGTH} (default {','.join(map(str, plan.draft_lengths))}); "
+        "0, plain decoding, is always measured",
+    )
+    parser.add_argument("-p", "--prompt", default=PROMPT, help="text to continue (default: a paragraph and a line of Python)")
+    parser.add_argument("--prompt-tokens", type=int, metavar="N", help="cut or repeat the prompt to N tokens")
+    parser.add_argument(
+        "-n",
+        "--new-tokens",
+        type=int,
+        default=plan.new_tokens,
+        metavar="N",
+        help=f"tokens of every run; stop tokens do not end it (default {plan.new_tokens})",
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=plan.repeats, metavar="N", help=f"counted runs of each way (default {plan.repeats})"
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of the target (default: the machine's cores)")
+    parser.add_argument(
+        "--backend",
+        type=backends,
+        metavar="B[,B]",
+        help=f"what runs the graphs, of {', '.join(BACKENDS)} (default: all that the bundle has graphs for)",
+    )
+    parser.add_argument("--capacity", type=int, metavar="N", help="rows of the KV cache, prompt and output together")
+    parser.add_argument(
+        "--no-weight-cache",
+        action="store_false",
+        dest="weight_cache",
+        help="pack the weights at every start instead of keeping them in the cache directory (litert)",
+    )
+    parser.add_argument(
+        "--synthetic-acceptance",
+        type=float,
+        metavar="P",
+        help="accept each draft by chance with probability P until the first rejection, whatever the target says: "
+        "the speed at a stated acceptance, where no trained weights are at hand; the text is NOT the model's",
+    )
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="print one JSON object")
+    shape.add_argument("--markdown", action="store_true", help="print Markdown tables")
+
+
+def run(options: Namespace) -> ExitCode:
+    plan = Plan(options.draft_lengths, options.new_tokens, options.repeats, options.synthetic_acceptance)
+    models = _load(options)
+    prompt = fit_prompt(next(iter(models.values())), options.prompt, options.prompt_tokens)
+    with _progress(len(models) * (len(plan.ways) * (1 + plan.repeats) + 1)) as tell:
+        report = measure(models, prompt, plan, tell)
+    if options.json:
+        print(json.dumps(report.to_json() | {"threads": options.threads}))
+    elif options.markdown:
+        print("\n".join(_markdown(report)))
+    else:
+        _print_tables(report)
+    return ExitCode.CHECK_FAILED if report.same_tokens is False else ExitCode.SUCCESS
+
+
+def _load(options: Namespace) -> dict[str, Model]:
+    held = Bundle.read(options.bundle).manifest.graphs
+    names = options.backend or [name for name in BACKENDS if name in held] or [None]  # none: `load` says what is held
+    models: dict[str, Model] = {}
+    for name in names:
+        with Console(stderr=True).status(f"loading {options.bundle}"):
+            model = load(
+                options.bundle,
+                backend=name,
+                threads=options.threads,
+                capacity=options.capacity,
+                weight_cache=options.weight_cache,
+            )
+        models[model.backend.name] = model
+    return models
+
+
+@contextmanager
+def _progress(steps: int) -> Iterator[Tell]:
+    """A bar on stderr; silent where stderr is not a terminal. It is drawn between runs only, not by a thread beside them."""
+    console = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True, auto_refresh=False) as bar:
+        task = bar.add_task("", total=steps)
+
+        def tell(what: str) -> None:
+            bar.update(task, description=what, refresh=True)
+            bar.advance(task)  # shown with the next step, when this one is done
+
+        yield tell
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table before it is drawn one way or another."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def sheets(report: Report) -> tuple[Sheet, Sheet]:
+    """What came out, and why."""
+    synthetic = report.synthetic_acceptance
+    mark = (
+        "" if synthetic is None else f"SYNTHETIC ACCEPTANCE {synthetic:g} (drafts accepted by chance, not the model's text): "
+    )
+    speed, why = [], []
+    for result in report.results:
+        way = (result.backend, str(result.draft_length or "off"))
+        expected = f"{result.expected_speedup:.2f}"
+        speed.append((*way, _spread(result.tokens_per_s), _spread(result.speedup, 2), expected, _spread(result.first_token_ms)))
+        accepted = " ".join(f"{100 * share:.0f}" for share in result.acceptance_by_position)
+        draft = f"{result.draft_ratio:.2f}" if result.draft_length else ""
+        why.append((*way, f"{result.tokens_per_round:.2f}", accepted, f"{result.verify_ratio:.2f}", draft))
+    return (
+        Sheet(
+            f"{mark}speed, median (smallest..largest) of {report.repeats} repeats in turns",
+            ("backend", "drafts", "tokens/s", "speed-up", "expected", "first token, ms"),
+            tuple(speed),
+        ),
+        Sheet(
+            f"{mark}acceptance, and the cost of single calls",
+            ("backend", "drafts", "tokens a round", "% accepted at 1, 2, ..", "verify / decode", "draft / decode"),
+            tuple(why),
+        ),
+    )
+
+
+def notes(report: Report) -> list[str]:
+    """Sentences without which the tables cannot be read."""
+    machine = report.machine
+    lines = [
+        f"{report.prompt_tokens} prompt tokens, {report.new_tokens} new tokens, on {machine.cpu}, {machine.cores} cores; "
+        f"peak resident memory of the process, all backends together: {report.peak_memory_bytes / 1e6:.0f} MB",
+        *(f"{name}: {what}" for name, what in report.ran_on.items()),
+        "expected speed-up: tokens a round by acceptance, over verify / decode + drafts x draft / decode",
+    ]
+    if report.same_tokens is None:
+        p = report.synthetic_acceptance
+        lines.append(f"SYNTHETIC ACCEPTANCE: each draft was accepted with probability {p:g}; the texts were not compared")
+    else:
+        same = "every draft length emitted the tokens of plain decoding"
+        lines.append(same if report.same_tokens else "the tokens DIFFER from those of plain decoding: please report this")
+    return lines
+
+
+def _print_tables(report: Report) -> None:
+    console = Console()
+    for sheet in sheets(report):
+        table = Table(*sheet.columns, title=sheet.title)
+        for row in sheet.rows:
+            table.add_row(*row)
+        console.print(table)
+    print("\n".join(notes(report)))
+
+
+def _markdown(report: Report) -> Iterator[str]:
+    for sheet in sheets(report):
+        yield f"**{sheet.title}**\n"
+        for row in (sheet.columns, ("---",) * len(sheet.columns), *sheet.rows):
+            yield f"| {' | '.join(row)} |"
+        yield ""
+    for note in notes(report):
+        yield f"- {note}"
+
+
+def _spread(found: Spread, digits: int = 0) -> str:
+    return f"{found.median:.{digits}f} ({found.minimum:.{digits}f}..{found.maximum:.{digits}f})"
+
+
+def draft_lengths(text: str) -> tuple[int, ...]:
+    """The value of --draft-lengths; `Plan` says which numbers are allowed."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a list of numbers such as 0,1,3") from None
+
+
+def backends(text: str) -> list[str]:
+    """The value of --backend, each name once."""
+    names = list(dict.fromkeys(text.split(",")))
+    for name in names:
+        if name not in BACKENDS:
+            raise ArgumentTypeError(f"{name!r} is not a backend; allowed are {' and '.join(BACKENDS)}")
+    return names
+
+
+COMMAND = Command(
+    summary="Measure plain and drafted decoding against each other, in turns.",
+    examples="""  paceline bench my-bundle
+  paceline bench my-bundle -k 1,3,7 --prompt-tokens 512 -n 256 --repeats 9
+  paceline bench my-bundle --backend litert --threads 4 --markdown
+  paceline bench my-bundle --synthetic-acceptance 0.7 --json > bench.json""",
+    configure=configure,
+    run=run,
+)
