@@ -33,9 +33,10 @@ def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def tiny_bundle(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny pair's bundle, in both formats; not to be changed."""
     from paceline_export.bundle import FORMATS, export
+    from paceline_export.recipes import F32
 
     out = tmp_path_factory.mktemp("bundles") / "tiny"
-    export(*tiny_pair, out, lambda *_: None, tuple(FORMATS))
+    export(*tiny_pair, out, lambda *_: None, tuple(FORMATS), F32)
     return out
 
 
@@ -45,9 +46,10 @@ def small_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from small_pair import DRAFTER, TARGET
 
     from paceline_export.bundle import FORMATS, export
+    from paceline_export.recipes import F32
 
     out = tmp_path_factory.mktemp("bundles") / "small"
-    export(TARGET, DRAFTER, out, lambda *_: None, tuple(FORMATS))
+    export(TARGET, DRAFTER, out, lambda *_: None, tuple(FORMATS), F32)
     return out
 
 

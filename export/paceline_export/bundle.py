@@ -10,11 +10,13 @@ from functools import partial
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
+from typing import Protocol
 
 from paceline.backends.names import LITERT, ONNXRUNTIME
 from paceline.bundle import MANIFEST, GraphFiles, Manifest, StoredFile, sha256
 from paceline.errors import InputError
 from paceline.partial import partial_name, remove_abandoned
+from paceline.stored_weights import StoredWeight, write_weights
 from paceline.text import TOKENIZER_FILE
 from paceline_export import weights
 from paceline_export.checkpoint import Drafter, Target, open_pair, read_json
@@ -22,12 +24,28 @@ from paceline_export.fields import Fields
 from paceline_export.lower import onnx, tflite
 from paceline_export.lower.caches import cache_specs, drafter_caches
 from paceline_export.model.target import TABLE
+from paceline_export.preflight import require_room
 from paceline_export.quantize import Scheme
-from paceline_export.recipes import F32, RECIPES, Recipe
+from paceline_export.recipes import DEFAULT_RECIPE, F32, RECIPES, Recipe
+from paceline_export.rounding import Rounding
 
 Progress = Callable[[str, str, int], None]  # stage, tensor or file, bytes
 COPIED = (TOKENIZER_FILE, "chat_template.jinja", "generation_config.json")
 README = "README.md"
+
+
+class Writer(Protocol):
+    """Writes a pair's graphs in one format."""
+
+    def __call__(
+        self,
+        folder: Path,
+        target: Target,
+        drafter: Drafter,
+        target_rounding: Rounding,
+        drafter_rounding: Rounding,
+        progress: weights.Progress,
+    ) -> GraphFiles: ...
 
 
 @dataclass(frozen=True)
@@ -36,16 +54,14 @@ class Format:
 
     backend: str
     recipes: tuple[str, ...]
-    write_pair: Callable[[Path, Target, Drafter, Recipe, weights.Progress], GraphFiles]
+    write_pair: Writer
 
 
+# XNNPACK takes no negative scales.
+UNSIGNED = tuple(name for name, recipe in RECIPES.items() if not (recipe.default and recipe.default.signed))
 FORMATS = {
-    "tflite": Format(LITERT, tuple(RECIPES), tflite.write_pair),
-    "onnx": Format(
-        ONNXRUNTIME,
-        (F32.name,),
-        lambda folder, target, drafter, _, progress: onnx.write_pair(folder, target, drafter, progress),
-    ),
+    "tflite": Format(LITERT, UNSIGNED, tflite.write_pair),
+    "onnx": Format(ONNXRUNTIME, tuple(RECIPES), onnx.write_pair),
 }
 DEFAULT_FORMATS = ("tflite",)
 
@@ -56,7 +72,7 @@ def export(
     out: Path,
     progress: Progress,
     formats: Sequence[str] = DEFAULT_FORMATS,
-    recipe: Recipe = F32,
+    recipe: Recipe = DEFAULT_RECIPE,
 ) -> Manifest:
     """Exports a pair to a new bundle at `out`.
 
@@ -66,25 +82,32 @@ def export(
         progress: called after every tensor written and every piece hashed.
 
     Raises:
-        InputError: a checkpoint is refused, or `out` exists. Nothing is written then.
+        InputError: a checkpoint is refused, `out` exists, or disk or memory will not do. Nothing is written then.
     """
     if out.exists():
         raise InputError(f"{out} exists already; choose another output directory, or remove it first.")
     for name in formats:
         if recipe.name not in FORMATS[name].recipes:
             held = ", ".join(FORMATS[name].recipes)
-            raise InputError(f"the format {name} cannot hold the recipe {recipe.name} yet; it holds {held}.")
+            raise InputError(f"the format {name} cannot hold the recipe {recipe.name}; it holds {held}.")
     target, drafter = open_pair(target_folder, drafter_folder)
     if not (target_folder / TOKENIZER_FILE).is_file():
         raise InputError(f"{target_folder / TOKENIZER_FILE} is missing; a bundle carries its target's tokenizer.")
     stop_ids = _stop_ids(target)
+    remove_abandoned(out.parent, out.name)
+    table = prod(drafter.weights[TABLE].shape)
+    require_room(out, _written_bytes(target, drafter, formats, recipe), 4 * table)
+    roundings = Rounding(recipe.target(target.weights)), Rounding(recipe.drafter(drafter.weights))
     with _complete_or_nothing(out) as folder:
         graphs = {}
         for name in formats:
-            graphs[FORMATS[name].backend] = FORMATS[name].write_pair(folder, target, drafter, recipe, partial(progress, name))
+            graphs[FORMATS[name].backend] = FORMATS[name].write_pair(
+                folder, target, drafter, *roundings, partial(progress, name)
+            )
         for name in COPIED:
             if (target_folder / name).is_file():
                 shutil.copyfile(target_folder / name, folder / name)
+        write_weights(folder, [*_stored("target", target, roundings[0]), *_stored("drafter", drafter, roundings[1])])
         (folder / README).write_text(_readme(target, drafter, folder, formats, recipe.name), encoding="utf-8")
         files = {
             file.name: StoredFile(file.stat().st_size, sha256(file, lambda name, size: progress("hashes", name, size)))
@@ -113,10 +136,13 @@ def export(
 
 
 def export_bytes(
-    target_folder: Path, drafter_folder: Path, formats: Sequence[str] = DEFAULT_FORMATS, recipe: Recipe = F32
+    target_folder: Path, drafter_folder: Path, formats: Sequence[str] = DEFAULT_FORMATS, recipe: Recipe = DEFAULT_RECIPE
 ) -> int:
     """Bytes of weights that an export of this pair writes; for progress."""
-    target, drafter = open_pair(target_folder, drafter_folder)
+    return _written_bytes(*open_pair(target_folder, drafter_folder), formats, recipe)
+
+
+def _written_bytes(target: Target, drafter: Drafter, formats: Sequence[str], recipe: Recipe) -> int:
     schemes = [(target.weights, recipe.target(target.weights)), (drafter.weights, recipe.drafter(drafter.weights))]
     written = sum(_stored_bytes(weight, chosen.get(name)) for handles, chosen in schemes for name, weight in handles.items())
     # TFLite has the token table twice: for lookups in a file of its own, and as the target's head.
@@ -129,11 +155,19 @@ def _stored_bytes(weight: weights.Weight, scheme: Scheme | None) -> int:
     return scheme.stored_bytes((rows, prod(others))) if scheme else 4 * prod(weight.shape)
 
 
+def _stored(model: str, checkpoint: Target | Drafter, rounding: Rounding) -> Iterator[StoredWeight]:
+    """What became of every weight; the errors are known once the graphs are written."""
+    for name, weight in checkpoint.weights.items():
+        scheme = rounding.scheme(name)
+        error = float(f"{rounding.errors[name]:.4g}") if scheme else 0.0
+        stored_as = scheme.name if scheme else F32.name
+        yield StoredWeight(model, name, weight.shape, stored_as, _stored_bytes(weight, scheme), error)
+
+
 @contextmanager
 def _complete_or_nothing(out: Path) -> Iterator[Path]:
     """A temporary directory beside `out` that takes its name on success and is removed on any failure."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(out.parent, out.name)
     folder = partial_name(out)
     folder.mkdir()
     try:

@@ -25,15 +25,18 @@ class Scheme:
     Attributes:
         bits: 4 or 8.
         block: values of a row that share a scale, a power of two from 32 to 256; None is the whole row.
+        signed: whether a scale may be negative, so that the largest value of a block can always fall on -8. The grid of
+            q4_0 is such a one.
     """
 
     bits: int
     block: int | None = None
+    signed: bool = False
 
     @property
     def name(self) -> str:
-        """wi4c, wi4b32, ..: integer weights of so many bits, a scale for each channel or block."""
-        return f"wi{self.bits}" + (f"b{self.block}" if self.block else "c")
+        """wi4c, wi4b32, wi4b32s, ..: integer weights of so many bits, a scale for each channel or block, maybe signed."""
+        return f"wi{self.bits}" + (f"b{self.block}" if self.block else "c") + ("s" if self.signed else "")
 
     @property
     def range(self) -> tuple[int, int]:
@@ -53,10 +56,18 @@ class Scheme:
 
 @dataclass(frozen=True)
 class Quantized:
-    """Integers int8 [R, C], and scales float32 [R, C / group]; those of blocks are exact in float16."""
+    """Weights that were rounded.
+
+    Attributes:
+        integers: int8 [R, C].
+        scales: float32 [R, C / group]; those of blocks are exact in float16.
+        squared_error, squared_norm: of the difference to the weights, and of the weights.
+    """
 
     integers: NDArray[np.int8]
     scales: NDArray[np.float32]
+    squared_error: float
+    squared_norm: float
 
     def dequantized(self) -> NDArray[np.float32]:
         """Float32 [R, C]."""
@@ -73,21 +84,25 @@ def quantize(weights: NDArray[np.float32], scheme: Scheme) -> Quantized:
     scales = np.empty((rows, columns // group), np.float32)
     step = max(1, PIECE_BYTES // (4 * columns))
 
-    def work(start: int) -> None:
+    def work(start: int) -> tuple[float, float]:
         piece = weights[start : start + step].reshape(-1, group)
         q, s = _round(piece, scheme)
         integers[start : start + step] = q.reshape(-1, columns)
         scales[start : start + step] = s.reshape(-1, columns // group)
+        difference = q * s[:, None] - piece
+        return float(np.vdot(difference, difference)), float(np.vdot(piece, piece))
 
     with ThreadPoolExecutor(cpu_count()) as pool:
-        list(pool.map(work, range(0, rows, step)))
-    return Quantized(integers, scales)
+        errors, norms = zip(*pool.map(work, range(0, rows, step)), strict=True)
+    return Quantized(integers, scales, sum(errors), sum(norms))
 
 
 def _round(groups: NDArray[np.float32], scheme: Scheme) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Integers [G, N] and scales [G] of groups [G, N]."""
     lowest, highest = scheme.range
     largest = np.abs(groups).max(axis=1)
+    if scheme.signed:
+        largest[largest == groups.max(axis=1)] *= -1
     largest[largest == 0] = 1  # all zero: any scale will do
     scales, gains = np.zeros_like(largest), np.full_like(largest, -1)
     for on in TRIED[scheme.bits]:

@@ -1,7 +1,8 @@
 """Recipes: which weights are stored as which integers. A recipe is data; the same name means the same values everywhere.
 
 Names say bits and scales: `wi4c` is int4 with a scale for each output channel, `wi4b32` one for each block of 32,
-`wi8c` int8. `mixed-wi4c` and `mixed-wi4b32` keep int8 where int4 costs most for the few bytes it saves.
+`wi8c` int8; `wi4b32s` has scales with a sign, as q4_0 has them. `mixed-wi4c` and `mixed-wi4b32` keep int8 where int4
+costs most for the few bytes it saves.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ INT8, INT4 = Scheme(8), Scheme(4)
 # Small matrices on the residual stream: the per-layer gates of a target, the drafter's projections around its MLP.
 KEPT_INT8 = ("per_layer_input_gate", "per_layer_projection", "per_layer_model_projection")
 KEPT_INT8_OF_DRAFTER = ("q_proj", "o_proj", "pre_projection", "post_projection", "centroids")
-TABLES = ("embed_tokens.weight", "embed_tokens_per_layer.weight")
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,9 @@ class Recipe:
                 continue
             scheme = self.kept if self.kept and any(part in name for part in apart) else self.default
             columns = weight.shape[1]
-            # Tables are looked up a row at a time, and a row that is no whole number of blocks has one scale. Nor does a
-            # row of an odd number of int4 end on a byte.
-            by_channel = name.endswith(TABLES) or columns % scheme.group(columns)
-            chosen[name] = INT8 if columns % 2 else Scheme(scheme.bits) if by_channel else scheme
+            # A row that is no whole number of blocks has one scale; one of an odd number of int4 would not end on a byte.
+            fits = columns % scheme.group(columns) == 0
+            chosen[name] = INT8 if columns % 2 else scheme if fits else Scheme(scheme.bits)
         return chosen
 
 
@@ -64,8 +63,10 @@ RECIPES = {
         *(Recipe(scheme.name, scheme) for scheme in (INT8, INT4, *(Scheme(4, size) for size in (32, 64, 128, 256)))),
         Recipe("mixed-wi4c", INT4, INT8),
         Recipe("mixed-wi4b32", Scheme(4, 32), INT8),
+        Recipe("wi4b32s", Scheme(4, 32, signed=True)),
     )
 }
+DEFAULT_RECIPE = RECIPES["mixed-wi4c"]
 
 
 def recipe(name: str) -> Recipe:

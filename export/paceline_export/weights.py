@@ -67,7 +67,12 @@ def read_permutation(weight: Weight) -> NDArray[np.int64]:
     return values
 
 
-def read_by_cluster(table: Weight, members: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The rows of a table [V, D] by cluster: members [C, V / C] names them, and the result is [C, V / C, D]."""
-    rows: NDArray[np.float32] = np.concatenate(list(table.pieces()))
-    return rows[members]
+def pieces_by_cluster(table: Weight, members: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+    """The rows of a table [V, D] in the order of `members` [C, V / C], whole clusters at a time: [.., D]."""
+    rows, filled = np.empty(table.shape, np.float32), 0
+    for piece in table.pieces():
+        rows[filled : filled + len(piece)] = piece
+        filled += len(piece)
+    step = max(1, PIECE_BYTES // (4 * members.shape[1] * table.shape[1]))
+    for start in range(0, len(members), step):
+        yield rows[members[start : start + step].reshape(-1)]

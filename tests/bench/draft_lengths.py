@@ -22,6 +22,7 @@ import paceline
 from paceline.backends import BACKENDS, LITERT
 from paceline.kv_cache import KVCache
 from paceline_export.bundle import FORMATS, export
+from paceline_export.recipes import F32
 
 REPEATS, NEW_TOKENS = 5, 96
 DRAFT_LENGTHS = range(8)
@@ -29,7 +30,7 @@ DRAFT_LENGTHS = range(8)
 
 def main() -> None:
     out = Path(tempfile.mkdtemp()) / "bundle"
-    export(TARGET, DRAFTER, out, lambda *_: None, tuple(FORMATS))
+    export(TARGET, DRAFTER, out, lambda *_: None, tuple(FORMATS), F32)
     models = {name: paceline.load(out, backend=name, weight_cache=False) for name in BACKENDS}
     ways = [(name, k) for name in BACKENDS for k in DRAFT_LENGTHS]
     best_ms = dict.fromkeys(ways, float("inf"))

@@ -25,6 +25,7 @@ from paceline.kv_cache import KVCache, aligned_zeros
 from paceline.signatures import VERIFY, CacheKind, CacheSpec, Port
 from paceline_export.bundle import export
 from paceline_export.lower.flatbuffer import Builtin, Subgraph, TfliteFile
+from paceline_export.recipes import F32
 
 CALLS = 2000
 WINDOW = 833  # local caches of 1,024 slots
@@ -94,7 +95,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     for slots in (512, 4096, 32768):
         print(f"cache step, 12 local x 1024, 3 full x {slots:6}: {cache_step_ms(folder, slots):.3f} ms")
-    export(*tiny.write_pair(folder, **E2B_LAYOUT), folder / "bundle", lambda *_: None)
+    export(*tiny.write_pair(folder, **E2B_LAYOUT), folder / "bundle", lambda *_: None, recipe=F32)
     for rows in VERIFY:
         print(f"our own code in a call of {rows} rows: {binding_ms(folder / 'bundle', rows):.3f} ms")
 

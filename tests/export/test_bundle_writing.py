@@ -22,12 +22,14 @@ from paceline.errors import InputError
 from paceline_export.bundle import FORMATS, export
 from paceline_export.config import target_config
 from paceline_export.model.target import target_shapes
+from paceline_export.recipes import F32
 
 EXPORT = """
 import os, signal, sys
 from pathlib import Path
 from paceline_export.bundle import FORMATS, export
-export(*map(Path, sys.argv[1:]), lambda *_: {progress}, tuple(FORMATS))
+from paceline_export.recipes import F32
+export(*map(Path, sys.argv[1:]), lambda *_: {progress}, tuple(FORMATS), F32)
 """
 
 
@@ -153,7 +155,7 @@ def test_what_a_killed_export_left_is_removed_by_the_next_one(
     assert subprocess.run(command, check=False, capture_output=True).returncode == -signal.SIGKILL
     (leftover,) = tmp_path.iterdir()
     assert leftover.name.startswith(".out.partial-")
-    export(*tiny_pair, out, quiet, tuple(FORMATS))
+    export(*tiny_pair, out, quiet, tuple(FORMATS), F32)
     assert list(tmp_path.iterdir()) == [out]
     assert content(out) == content(tiny_bundle)
 

@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RUNTIME, EXPORT = ROOT / "runtime" / "paceline", ROOT / "export" / "paceline_export"
 # What the export package may ask of the runtime: what a bundle is, and how to speak to the user.
-SHARED = {"paceline.bundle", "paceline.partial", "paceline.signatures", "paceline.errors", "paceline.backends.names"}
+SHARED = {"paceline.bundle", "paceline.partial", "paceline.signatures", "paceline.stored_weights", "paceline.errors"}
+SHARED |= {"paceline.backends.names"}
 SHARED_NAMES = {("paceline.text", "TOKENIZER_FILE"), ("paceline", "signatures")}
 API = {"paceline", "paceline.model", "paceline.backends"}
 # Neither what only the exporter needs, nor a backend before one is chosen.

@@ -16,6 +16,7 @@ from paceline.errors import InputError
 from paceline_export import weights
 from paceline_export.bundle import FORMATS, export
 from paceline_export.checkpoint import open_pair
+from paceline_export.recipes import DEFAULT_RECIPE, F32, Recipe
 from paceline_export.weights import Weight
 
 TABLE = "model.embed_tokens_per_layer.weight"
@@ -45,13 +46,16 @@ def test_rows_of_a_file_are_those_of_the_whole_tensor(tiny_pair: tuple[Path, Pat
         np.testing.assert_array_equal(np.concatenate(halves), weight.read())
 
 
+@pytest.mark.parametrize("recipe", [F32, DEFAULT_RECIPE], ids=lambda recipe: recipe.name)
 def test_the_size_of_the_pieces_does_not_show_in_a_bundle(
-    tiny_pair: tuple[Path, Path], tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: Recipe, tiny_pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    export(*tiny_pair, tmp_path / "whole", lambda *_: None, tuple(FORMATS), recipe)
     monkeypatch.setattr(weights, "PIECE_BYTES", 1000)
     seen: list[int] = []
-    export(*tiny_pair, tmp_path / "out", lambda stage, _, size: seen.append(size) if stage in FORMATS else None, tuple(FORMATS))
-    assert content(tmp_path / "out") == content(tiny_bundle)
+    report = lambda stage, _, size: seen.append(size) if stage in FORMATS else None  # noqa: E731
+    export(*tiny_pair, tmp_path / "pieces", report, tuple(FORMATS), recipe)
+    assert content(tmp_path / "pieces") == content(tmp_path / "whole")
     assert len(seen) > 500
 
 

@@ -30,6 +30,7 @@ from paceline_export.lower.caches import cache_specs, drafter_caches
 from paceline_export.lower.torch import KV, TorchOps
 from paceline_export.model.drafter import draft_choice, draft_state
 from paceline_export.model.target import fill, finish_rows
+from paceline_export.recipes import F32
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # litert-torch's own use of torch
 
@@ -135,7 +136,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
 
     folder = tmp_path_factory.mktemp("short")
     pair = tiny.write_pair(folder, layer_types=LAYERS, num_hidden_layers=len(LAYERS), num_kv_shared_layers=len(LAYERS) // 2)
-    export(*pair, folder / "bundle", lambda *_: None)
+    export(*pair, folder / "bundle", lambda *_: None, recipe=F32)
     reference = Reference(*pair)
     own = cache_specs(reference.target.config)
     read = drafter_caches(reference.target.config, reference.drafter.config)

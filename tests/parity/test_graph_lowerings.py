@@ -17,6 +17,7 @@ from paceline.kv_cache import KVCache
 from paceline.signatures import GROWTH_SLOTS, PREFILL_CHUNK, CacheKind
 from paceline.target import Target
 from paceline_export.bundle import FORMATS, export
+from paceline_export.recipes import F32
 
 TOLERANCE = 1e-4
 # Clustered head or not, kv heads, further changes to the target's config.
@@ -48,7 +49,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     clustered, kv_heads, changes = VARIANTS[request.param]
     folder: Path = tmp_path_factory.mktemp("variant")
     checkpoints = tiny.write_pair(folder, 1, clustered, num_key_value_heads=kv_heads, **changes)
-    export(*checkpoints, folder / "bundle", lambda *_: None, tuple(FORMATS))
+    export(*checkpoints, folder / "bundle", lambda *_: None, tuple(FORMATS), F32)
     return Bundle.open(folder / "bundle"), Reference(*checkpoints)
 
 

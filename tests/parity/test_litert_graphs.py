@@ -23,6 +23,7 @@ from paceline.target import Target
 from paceline_export.bundle import export
 from paceline_export.checkpoint import open_pair
 from paceline_export.lower import tflite
+from paceline_export.recipes import F32
 
 # Lookups, writes of KV rows and integers; all that has weights or rows to multiply is XNNPACK's.
 LEFT_TO_LITERT = {"CAST", "DYNAMIC_UPDATE_SLICE", "EMBEDDING_LOOKUP", "RESHAPE", "TOPK_V2", "GATHER", "ARG_MAX"}
@@ -38,7 +39,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def bundle(pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     out = tmp_path_factory.mktemp("bundle") / "bundle"
-    export(*pair, out, lambda *_: None)
+    export(*pair, out, lambda *_: None, recipe=F32)
     return Bundle.open(out)
 
 

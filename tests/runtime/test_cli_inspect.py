@@ -16,6 +16,8 @@ from paceline.backends.litert.delegation import delegation
 from paceline.backends.litert.model import Environment
 from paceline.bundle import MANIFEST, Bundle
 from paceline.cli.main import main
+from paceline.stored_weights import read_weights
+from paceline_export.bundle import export
 
 
 @pytest.fixture
@@ -100,3 +102,18 @@ def test_what_was_checked_is_not_hashed_again_by_the_next_opening(copy: Path, mo
     monkeypatch.setattr(bundles, "sha256", lambda file, progress=None: hashed.append(file.name) or real(file, progress))
     assert main(["inspect", str(copy), "--check"]) == 0
     assert sorted(hashed) == sorted(Bundle.read(copy).manifest.files)
+
+
+def test_inspect_lists_every_weight_with_the_worst_first(
+    tiny_pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    export(*tiny_pair, tmp_path / "bundle", lambda *_: None)
+    assert main(["inspect", "--weights", str(tmp_path / "bundle")]) == 0
+    said = capsys.readouterr().out
+    rows = re.findall(r"│ (target|drafter) +│ (\S+) +│ .* │ +([\d.]*)%? +│\n", said)
+    weights = read_weights(tmp_path / "bundle")
+    assert sorted((model, name) for model, name, _ in rows) == sorted((w.model, w.name) for w in weights)
+    errors = [float(error or 0) for _, _, error in rows]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] == pytest.approx(100 * max(w.relative_error for w in weights), abs=0.01)

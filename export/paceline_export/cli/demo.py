@@ -17,6 +17,7 @@ from paceline.errors import InputError
 from paceline.model import DEFAULT_DRAFT_LENGTH
 from paceline_export.bundle import FORMATS, export, export_bytes
 from paceline_export.cli.progress import export_progress
+from paceline_export.recipes import F32
 
 PROMPT = "<|turn>user\nRead a line from the file and return it as a string.<turn|>\n<|turn>model\n"
 NEW_TOKENS = 128
@@ -31,8 +32,8 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> ExitCode:
     folder = small_pair()
     out = options.out or Path(tempfile.mkdtemp(prefix="paceline-demo-")) / "bundle"
-    with export_progress(export_bytes(folder / "target", folder / "drafter", tuple(FORMATS))) as report:
-        export(folder / "target", folder / "drafter", out, report, tuple(FORMATS))
+    with export_progress(export_bytes(folder / "target", folder / "drafter", tuple(FORMATS), F32)) as report:
+        export(folder / "target", folder / "drafter", out, report, tuple(FORMATS), F32)
     # A temporary bundle leaves nothing behind in the cache directory.
     models = {name: paceline.load(out, backend=name, weight_cache=options.out is not None) for name in BACKENDS}
     ways = [(name, length) for name in BACKENDS for length in (0, DEFAULT_DRAFT_LENGTH)]

@@ -6,9 +6,10 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
 from paceline.cli.command import Command, ExitCode
+from paceline.stored_weights import read_weights, summary
 from paceline_export.bundle import DEFAULT_FORMATS, FORMATS, export, export_bytes
 from paceline_export.cli.progress import export_progress
-from paceline_export.recipes import F32, RECIPES, recipe
+from paceline_export.recipes import DEFAULT_RECIPE, RECIPES, recipe
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -24,9 +25,9 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--recipe",
-        default=F32.name,
+        default=DEFAULT_RECIPE.name,
         metavar="NAME",
-        help=f"what the weights are stored as: {', '.join(RECIPES)} (default {F32.name})",
+        help=f"what the weights are stored as: {', '.join(RECIPES)} (default {DEFAULT_RECIPE.name})",
     )
 
 
@@ -45,6 +46,7 @@ def run(options: Namespace) -> ExitCode:
         manifest = export(options.target, options.drafter, options.out, report, options.format, chosen)
     size = sum(file.size for file in manifest.files.values())
     print(f"{options.out}: {size / 1e6:.1f} MB in {len(manifest.files)} files")
+    print(summary(read_weights(options.out)))
     print(f'next: paceline run {options.out} -p "Once upon a time" --stats')
     return ExitCode.SUCCESS
 
@@ -53,7 +55,7 @@ COMMAND = Command(
     summary="Export a Gemma 4 target and its drafter to a bundle of graphs.",
     examples="""  paceline export gemma-4-E2B-it --drafter gemma-4-E2B-it-assistant -o e2b-bundle
   paceline export models/target --drafter models/drafter -o small-bundle --format tflite,onnx
-  paceline export models/target --drafter models/drafter -o int4-bundle --recipe mixed-wi4c""",
+  paceline export models/target --drafter models/drafter -o float-bundle --recipe f32""",
     configure=configure,
     run=run,
 )

@@ -6,7 +6,7 @@ Spec: https://github.com/onnx/onnx/blob/main/docs/ExternalData.md
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import prod
+from math import ceil, prod
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,15 +23,10 @@ LINE_BYTES = 64
 
 
 class ExternalData:
-    """Appends tensors to `folder / location`; used as a context manager.
-
-    Attributes:
-        written: name -> tensor, for another graph that wants to point at the same bytes.
-    """
+    """Appends tensors to `folder / location`; used as a context manager."""
 
     def __init__(self, folder: Path, location: str, progress: Progress):
         self.folder, self.location, self.progress = folder, location, progress
-        self.written: dict[str, ir.ExternalTensor] = {}
 
     def __enter__(self) -> ExternalData:
         self._file = open(self.folder / self.location, "xb")
@@ -40,23 +35,13 @@ class ExternalData:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._file.close()
 
-    def add(self, name: str, shape: Sequence[int], dtype: str, pieces: Iterable[NDArray[Any]]) -> ir.ExternalTensor:
-        """Appends one tensor, piece by piece, and returns a reference to its bytes."""
-        size = prod(shape) * np.dtype(dtype).itemsize
-        step = PAGE_BYTES if size >= PAGE_BYTES else LINE_BYTES
-        offset = in_steps(self._file.tell(), step)
+    def add(self, name: str, shape: Sequence[int], dtype: ir.DataType, pieces: Iterable[NDArray[Any]]) -> ir.ExternalTensor:
+        """Appends one tensor, piece by piece, and returns a reference to its bytes; int4 come packed."""
+        size = ceil(prod(shape) * dtype.itemsize)
+        offset = in_steps(self._file.tell(), PAGE_BYTES if size >= PAGE_BYTES else LINE_BYTES)
         self._file.seek(offset)
         for piece in pieces:
-            self._file.write(np.ascontiguousarray(piece, dtype).data)
+            self._file.write(np.ascontiguousarray(piece).data)
             self.progress(name, piece.nbytes)
-        tensor = ir.ExternalTensor(
-            self.location,
-            offset,
-            size,
-            ir.DataType.from_numpy(np.dtype(dtype)),
-            shape=ir.Shape(shape),
-            name=name,
-            base_dir=self.folder,
-        )
-        self.written[name] = tensor
-        return tensor
+        assert self._file.tell() - offset == size, f"{name} has another size than it announced"
+        return ir.ExternalTensor(self.location, offset, size, dtype, shape=ir.Shape(shape), name=name, base_dir=self.folder)

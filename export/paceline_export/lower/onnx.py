@@ -22,8 +22,10 @@ from paceline_export.checkpoint import Drafter, Target
 from paceline_export.lower.caches import cache_specs, drafter_caches
 from paceline_export.lower.external_data import ExternalData
 from paceline_export.lower.onnx_ops import CONTRIB, OPSETS, GraphState, OnnxOps, width
+from paceline_export.lower.onnx_weights import GraphWeights
 from paceline_export.model.drafter import draft_choice, draft_state
 from paceline_export.model.target import TABLE, fill, finish_rows
+from paceline_export.rounding import Rounding
 from paceline_export.weights import Progress, Weight
 
 IR_VERSION = 11
@@ -105,12 +107,15 @@ class DrafterOps(OnnxOps):
         return attended[0] if len(attended) == 1 else self.node("Concat", *attended, axis=2)
 
 
-def write_pair(folder: Path, target: Target, drafter: Drafter, progress: Progress) -> GraphFiles:
+def write_pair(
+    folder: Path, target: Target, drafter: Drafter, target_rounding: Rounding, drafter_rounding: Rounding, progress: Progress
+) -> GraphFiles:
     """Writes both graphs and their weight files into `folder`; the drafter's input table is the target's."""
     with ExternalData(folder, f"{TARGET_FILE}.data", progress) as data:
-        target_signature = _write_target(folder, target, data)
-    with ExternalData(folder, f"{DRAFTER_FILE}.data", progress) as own:
-        drafter_signature = _write_drafter(folder, target, drafter, own, table=data.written[TABLE])
+        weights = GraphWeights(data, target_rounding)
+        target_signature = _write_target(folder, target, weights)
+    with ExternalData(folder, f"{DRAFTER_FILE}.data", progress) as data:
+        drafter_signature = _write_drafter(folder, target, drafter, GraphWeights(data, drafter_rounding), weights)
     described = {TARGET_FILE: target_signature, DRAFTER_FILE: drafter_signature}
     return GraphFiles(
         {"target": TARGET_FILE, "drafter": DRAFTER_FILE},
@@ -118,8 +123,8 @@ def write_pair(folder: Path, target: Target, drafter: Drafter, progress: Progres
     )
 
 
-def _write_target(folder: Path, target: Target, data: ExternalData) -> Signature:
-    config, weights, state = target.config, target.weights, GraphState(data)
+def _write_target(folder: Path, target: Target, stored: GraphWeights) -> Signature:
+    config, weights, state = target.config, target.weights, GraphState(stored)
     specs = cache_specs(config)
     signature = signatures.onnx_target(specs, config.hidden_size, config.vocab_size)
     inputs = {port.name: _value(port) for port in signature.inputs}
@@ -145,8 +150,8 @@ def _write_target(folder: Path, target: Target, data: ExternalData) -> Signature
     return signature
 
 
-def _write_drafter(folder: Path, target: Target, drafter: Drafter, own: ExternalData, table: ir.ExternalTensor) -> Signature:
-    config, state = drafter.config, GraphState(own)
+def _write_drafter(folder: Path, target: Target, drafter: Drafter, stored: GraphWeights, of_target: GraphWeights) -> Signature:
+    config, state = drafter.config, GraphState(stored)
     specs = drafter_caches(target.config, config)
     signature = signatures.onnx_drafter(specs, config.target_hidden_size)
     inputs = {port.name: _value(port) for port in signature.inputs}
@@ -159,13 +164,9 @@ def _write_drafter(folder: Path, target: Target, drafter: Drafter, own: External
         )
         for spec in specs
     }
-    # The target's table under its own name: the drafter has a table of the same checkpoint name.
+    # Under another name, because the drafter has a table of the same checkpoint name.
     target_table = Weight(f"target.{TABLE}", target.weights[TABLE].shape, target.weights[TABLE].read)
-    state.initializer(
-        ir.ExternalTensor(
-            table.location, table.offset, table.length, table.dtype, shape=table.shape, name=target_table.name, base_dir=folder
-        )
-    )
+    stored.borrow(of_target, TABLE, target_table.name)
     token, hidden = inputs[signatures.TOKEN], inputs[signatures.ACTIVATIONS]
     head_state, projected = draft_state(op, config, drafter.weights, target_table, token, hidden)
     choice = draft_choice(op, config, drafter.weights, head_state)
@@ -193,7 +194,7 @@ def _save(file: Path, signature: Signature, inputs: dict[str, ir.Value], outputs
         list(inputs.values()),
         outputs,
         nodes=op.tape.nodes,
-        initializers=list(op.state.initializers.values()),
+        initializers=list(op.state.weights.initializers.values()),
         opset_imports=OPSETS,
         name=file.stem,
     )

@@ -16,29 +16,22 @@ import numpy as np
 import onnx_ir as ir
 
 from paceline_export.config import ClusteredHead, Rope
-from paceline_export.lower.external_data import ExternalData
+from paceline_export.lower.onnx_head import cluster_logits
+from paceline_export.lower.onnx_weights import GraphWeights
 from paceline_export.model.ops import DraftChoice
-from paceline_export.weights import Pieces, Weight, read_by_cluster, read_permutation
+from paceline_export.weights import Weight, read_permutation
 
 CONTRIB = "com.microsoft"
+INT8_ACTIVATIONS = 4  # MatMulNBits rounds each block of its input to int8; the other levels are slower
 OPSETS = {"": 24, CONTRIB: 1}
 
 
 @dataclass
 class GraphState:
-    """What the main graph and its branches share: initializers, unique names, and the weight file."""
+    """What the main graph and its branches share: weights, and unique names."""
 
-    data: ExternalData
-    initializers: dict[str, ir.Value] = field(default_factory=dict)
+    weights: GraphWeights
     node_count: int = 0
-
-    def initializer(self, tensor: ir.TensorProtocol) -> ir.Value:
-        """The graph value of a tensor; the same name is added once."""
-        name = str(tensor.name)
-        if name not in self.initializers:
-            kind = ir.TensorType(tensor.dtype)
-            self.initializers[name] = ir.Value(name=name, type=kind, shape=tensor.shape, const_value=tensor)  # type: ignore[arg-type]
-        return self.initializers[name]
 
 
 @dataclass
@@ -67,17 +60,11 @@ class OnnxOps:
         """A small constant, kept in the graph file and shared where it repeats."""
         array = np.asarray(values, dtype)
         name = f"constant.{array.dtype}.{list(array.shape)}.{sha256(array.tobytes()).hexdigest()[:16]}"
-        return self.state.initializer(ir.tensor(array, name=name))
+        return self.state.weights.initializer(ir.tensor(array, name=name))
 
     def weight(self, weight: Weight) -> ir.Value:
-        """A weight in the data file, read and written when a node first asks for it."""
-        return self.stored(weight.name, weight.shape, "float32", weight.pieces)
-
-    def stored(self, name: str, shape: Sequence[int], dtype: str, pieces: Pieces) -> ir.Value:
-        """A tensor in the data file under `name`; `pieces` makes its values."""
-        if name not in self.state.initializers:
-            self.state.initializer(self.state.data.add(name, shape, dtype, pieces()))
-        return self.state.initializers[name]
+        """A weight that is float32 in every recipe."""
+        return self.state.weights.floats(weight)
 
     def reshape(self, x: ir.Value, *shape: int) -> ir.Value:
         return self.node("Reshape", x, self.constant(shape))
@@ -85,10 +72,23 @@ class OnnxOps:
     # The vocabulary.
 
     def embedding(self, table: Weight, tokens: ir.Value) -> ir.Value:
-        return self.node("Gather", self.weight(table), tokens, axis=0)
+        integers = self.state.weights.integers(table)
+        if integers is None:
+            return self.node("Gather", self.weight(table), tokens, axis=0)
+        attributes = {"bits": integers.bits, "block_size": integers.block, "gather_axis": 0, "quantize_axis": 1}
+        inputs = integers.rows, tokens, integers.scales
+        rows, width = self.node("GatherBlockQuantized", *inputs, domain=CONTRIB, **attributes), table.shape[1]
+        filled_up = width % integers.block
+        return self.node("Slice", rows, *map(self.constant, ([0], [width], [1]))) if filled_up else rows
 
     def linear(self, x: ir.Value, weight: Weight) -> ir.Value:
-        return self.node("Gemm", x, self.weight(weight), transB=1)
+        integers = self.state.weights.integers(weight)
+        if integers is None:
+            return self.node("Gemm", x, self.weight(weight), transB=1)
+        size, width = weight.shape
+        attributes = {"bits": integers.bits, "block_size": integers.block, "K": width, "N": size}
+        inputs = x, integers.matrix, integers.scales
+        return self.node("MatMulNBits", *inputs, domain=CONTRIB, accuracy_level=INT8_ACTIVATIONS, **attributes)
 
     def rms_norm(self, x: ir.Value, weight: Weight | None, epsilon: float) -> ir.Value:
         scale = self.constant([1.0], np.float32) if weight is None else self.weight(weight)
@@ -150,14 +150,11 @@ class OnnxOps:
     ) -> DraftChoice:
         # A cluster's rows lie together, in the order of token_ordering, so that one copy fetches all of them.
         members = read_permutation(ordering).reshape(head.clusters, -1)
-        shape = (*members.shape, table.shape[1])
-        by_cluster = self.stored(f"{table.name}.by_cluster", shape, "float32", lambda: [read_by_cluster(table, members)])
-        tokens = self.stored(ordering.name, members.shape, "int64", lambda: [members])
+        tokens = self.state.weights.stored(ordering.name, members.shape, ir.DataType.INT64, lambda: [members])
         scores = self.linear(x, centroids)
         _, top = self.nodes("TopK", scores, self.constant([head.top_k]), outputs=2, axis=-1)
         best = self.reshape(top, -1)
-        rows = self.reshape(self.node("Gather", by_cluster, best, axis=0), -1, table.shape[1])
-        logits = self.node("Gemm", x, rows, transB=1)
+        logits = cluster_logits(self, x, best, table, members)
         scored = self.reshape(self.node("Gather", tokens, best, axis=0), -1)
         choice = self.node("ArgMax", logits, axis=-1, keepdims=0)
         return self._choice(logits, self.node("Gather", scored, choice, axis=0))

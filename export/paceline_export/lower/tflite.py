@@ -20,7 +20,7 @@ from paceline_export.lower.tflite_ops import Rows, TfliteOps
 from paceline_export.lower.tflite_weights import IntegerWeight
 from paceline_export.model.drafter import draft_choice, draft_layers
 from paceline_export.model.target import Embedded, fill_rows, finish_rows, per_layer_embeddings, token_embeddings
-from paceline_export.recipes import Recipe, Schemes
+from paceline_export.rounding import Rounding
 from paceline_export.weights import Progress
 
 TARGET, DRAFTER, EMBEDDER, PER_LAYER_EMBEDDER = (
@@ -30,9 +30,9 @@ TARGET, DRAFTER, EMBEDDER, PER_LAYER_EMBEDDER = (
 
 @dataclass
 class ModelFile:
-    """A file under construction, and what its weights are stored as."""
+    """A file under construction, and what its weights are rounded to."""
 
-    schemes: Schemes
+    rounding: Rounding
     tflite: TfliteFile = field(default_factory=TfliteFile)
     integers: dict[str, IntegerWeight] = field(default_factory=dict)
 
@@ -47,7 +47,7 @@ class Entry:
     op: TfliteOps = field(init=False)
 
     def __post_init__(self) -> None:
-        self.op = TfliteOps(Subgraph(self.file.tflite, self.name), self.file.schemes, self.file.integers)
+        self.op = TfliteOps(Subgraph(self.file.tflite, self.name), self.file.rounding, self.file.integers)
         self.inputs = {port.name: self.op.graph.input(port) for port in self.signature.inputs}
 
     def read_caches(self, specs: tuple[CacheSpec, ...]) -> None:
@@ -67,16 +67,17 @@ class Entry:
         self.op.graph.finish()
 
 
-def write_pair(folder: Path, target: Target, drafter: Drafter, recipe: Recipe, progress: Progress) -> GraphFiles:
+def write_pair(
+    folder: Path, target: Target, drafter: Drafter, target_rounding: Rounding, drafter_rounding: Rounding, progress: Progress
+) -> GraphFiles:
     """Writes all files of the format into `folder`."""
-    schemes = recipe.target(target.weights)
-    made = {TARGET: _target(target, schemes), DRAFTER: _drafter(target, drafter, recipe.drafter(drafter.weights))}
+    made = {TARGET: _target(target, target_rounding), DRAFTER: _drafter(target, drafter, drafter_rounding)}
     parts = {"target": TARGET, "drafter": DRAFTER, "embedder": EMBEDDER}
     config = target.config
-    made[EMBEDDER] = _table(target, schemes, token_embeddings, signatures.EMBEDDINGS, (config.hidden_size,))
+    made[EMBEDDER] = _table(target, target_rounding, token_embeddings, signatures.EMBEDDINGS, (config.hidden_size,))
     if config.per_layer_size:
         width = (len(config.layers), config.per_layer_size)
-        made[PER_LAYER_EMBEDDER] = _table(target, schemes, per_layer_embeddings, signatures.PER_LAYER_EMBEDDINGS, width)
+        made[PER_LAYER_EMBEDDER] = _table(target, target_rounding, per_layer_embeddings, signatures.PER_LAYER_EMBEDDINGS, width)
         parts["per_layer_embedder"] = PER_LAYER_EMBEDDER
     for name, entries in made.items():
         entries[0].file.tflite.save(folder / name, progress)
@@ -84,8 +85,8 @@ def write_pair(folder: Path, target: Target, drafter: Drafter, recipe: Recipe, p
     return GraphFiles(parts, described)
 
 
-def _target(target: Target, schemes: Schemes) -> list[Entry]:
-    config, file, entries = target.config, ModelFile(schemes), []
+def _target(target: Target, rounding: Rounding) -> list[Entry]:
+    config, file, entries = target.config, ModelFile(rounding), []
     specs = cache_specs(config)
     per_layer = (len(config.layers), config.per_layer_size) if config.per_layer_size else None
     for rows, name in signatures.SIGNATURES.items():
@@ -107,11 +108,11 @@ def _target(target: Target, schemes: Schemes) -> list[Entry]:
     return entries
 
 
-def _drafter(target: Target, drafter: Drafter, schemes: Schemes) -> list[Entry]:
+def _drafter(target: Target, drafter: Drafter, rounding: Rounding) -> list[Entry]:
     config, weights = drafter.config, drafter.weights
     specs = drafter_caches(target.config, drafter.config)
     entry = Entry(
-        ModelFile(schemes), signatures.DRAFT, signatures.tflite_drafter(specs, config.window, config.target_hidden_size)
+        ModelFile(rounding), signatures.DRAFT, signatures.tflite_drafter(specs, config.window, config.target_hidden_size)
     )
     entry.read_caches(specs)
     entry.op.prepare_rotation(entry.inputs[signatures.INPUT_POS], list(config.ropes.values()))
@@ -129,10 +130,10 @@ def _drafter(target: Target, drafter: Drafter, schemes: Schemes) -> list[Entry]:
 
 
 def _table(
-    target: Target, schemes: Schemes, look_up: Callable[..., Tensor], output: str, width: tuple[int, ...]
+    target: Target, rounding: Rounding, look_up: Callable[..., Tensor], output: str, width: tuple[int, ...]
 ) -> list[Entry]:
     """A token table, with a signature for every number of rows that the target has."""
-    file, entries = ModelFile(schemes), []
+    file, entries = ModelFile(rounding), []
     for rows, name in signatures.SIGNATURES.items():
         entry = Entry(file, name, signatures.tflite_embedder(output, rows, width))
         entry.finish({output: look_up(entry.op, target.config, target.weights, entry.inputs[signatures.TOKEN_IDS])})

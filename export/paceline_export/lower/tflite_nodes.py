@@ -11,7 +11,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from paceline_export.lower.flatbuffer import Builtin, Subgraph, Tensor
 from paceline_export.lower.tflite_weights import IntegerWeight
-from paceline_export.recipes import Schemes
+from paceline_export.rounding import Rounding
 from paceline_export.weights import Pieces, Weight
 
 
@@ -20,12 +20,12 @@ class Nodes:
     """Adds operators to a subgraph.
 
     Attributes:
-        schemes: of the weights that are not float32.
+        rounding: of the weights that are not float32.
         integers: those that the file already has, shared by its subgraphs.
     """
 
     graph: Subgraph
-    schemes: Schemes
+    rounding: Rounding
     integers: dict[str, IntegerWeight]
 
     def node(
@@ -47,16 +47,17 @@ class Nodes:
 
     def weight(self, weight: Weight) -> Tensor:
         """A weight as its scheme has it."""
-        return self.matrix(weight.name, weight.name, weight.shape, weight.pieces)
+        if self.rounding.scheme(weight.name) is None:
+            return self.stored(weight.name, weight.shape, "float32", weight.pieces)
+        return self.integer(weight.name, weight, weight.pieces).tensor(self.graph)
 
-    def matrix(self, name: str, weight: str, shape: Sequence[int], pieces: Pieces) -> Tensor:
-        """Values stored under `name` by the scheme of `weight`."""
-        if weight not in self.schemes:
-            return self.stored(name, shape, "float32", pieces)
+    def integer(self, name: str, weight: Weight, pieces: Pieces, together: int = 1) -> IntegerWeight:
+        """Integers stored under `name` by the scheme of `weight`; `pieces` makes its rows in the order they are stored in."""
         if name not in self.integers:
-            rows, columns = shape
-            self.integers[name] = IntegerWeight(self.graph.file, name, (rows, columns), self.schemes[weight], pieces)
-        return self.integers[name].tensor(self.graph)
+            rows, columns = weight.shape
+            made = IntegerWeight(self.graph.file, name, weight.name, (rows, columns), self.rounding, pieces, together)
+            self.integers[name] = made
+        return self.integers[name]
 
     def stored(self, name: str, shape: Sequence[int], dtype: str, pieces: Pieces) -> Tensor:
         """Weights behind the flatbuffer; `pieces` makes their values."""

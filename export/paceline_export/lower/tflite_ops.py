@@ -9,18 +9,19 @@ the sums of a softmax have the same order as long as S and the slot of a row cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
+from numpy.typing import NDArray
 
 from paceline.signatures import CacheKind
 from paceline_export.config import ClusteredHead, Rope
 from paceline_export.lower.flatbuffer import Builtin, Tensor
 from paceline_export.lower.tflite_nodes import Nodes
 from paceline_export.model.ops import DraftChoice
-from paceline_export.weights import Weight, read_by_cluster, read_permutation
+from paceline_export.weights import Weight, pieces_by_cluster, read_permutation
 
 KEEPS_DIMENSIONS, TAKES_INT4 = 5, 12  # versions of FULLY_CONNECTED
 
@@ -62,7 +63,7 @@ class TfliteOps(Nodes):
         shape = (*x.shape[:-1], weight.shape[0])
         inputs = [x, self.weight(weight), None]
         # Activations are rounded to int8, a scale for each row, where the weights are integers.
-        version = TAKES_INT4 if weight.name in self.schemes else KEEPS_DIMENSIONS
+        version = TAKES_INT4 if self.rounding.scheme(weight.name) else KEEPS_DIMENSIONS
         return self.node(Builtin.FULLY_CONNECTED, inputs, shape, options, version=version)
 
     def rms_norm(self, x: Tensor, weight: Weight | None, epsilon: float) -> Tensor:
@@ -170,35 +171,42 @@ class TfliteOps(Nodes):
         return self.reshape(self.product(shares, v, (1, 1, count * heads, size), transposed=False), *q.shape)
 
     def clustered_head(self, x: Tensor, centroids: Weight, ordering: Weight, table: Weight, head: ClusteredHead) -> DraftChoice:
-        size, width = table.shape[0] // head.clusters, table.shape[1]
+        size = table.shape[0] // head.clusters
         members = read_permutation(ordering).reshape(head.clusters, size)
-        # A cluster's rows lie together, in the order of token_ordering, so that they are read in one go.
-        rows = self.matrix(
-            f"{table.name}.by_cluster", table.name, table.shape, lambda: [read_by_cluster(table, members).reshape(table.shape)]
-        )
-        tokens = self.stored(ordering.name, (head.clusters, size), "int32", lambda: [members.astype(np.int32)])
+        tokens = self.stored(ordering.name, members.shape, "int32", lambda: [members.astype(np.int32)])
         scores = self.linear(x, centroids)
         top, values = self.graph.tensor((1, 1, head.top_k), "int32"), self.graph.tensor((1, 1, head.top_k))
         count = self.constant(head.top_k, np.int32)
         self.graph.operator(Builtin.TOPK_V2, [scores, count], [values, top], schema.TopKV2OptionsT())
         best, scored = self.reshape(top, head.top_k, dtype="int32"), head.top_k * size
-        # Where a cluster's rows are, as a table: arithmetic on `best` would be done in place, and LiteRT does not see that
-        # another operator still reads the same memory through a RESHAPE.
-        places = np.arange(table.shape[0], dtype=np.int32).reshape(members.shape)
-        rows_of = self.stored(f"{table.name}.rows_by_cluster", members.shape, "int32", lambda: [places])
-        ids = self.node(Builtin.GATHER, [rows_of, best], (head.top_k, size), schema.GatherOptionsT(), "int32")
-        looked_up = self.node(Builtin.EMBEDDING_LOOKUP, [self.reshape(ids, scored, dtype="int32"), rows], (scored, width))
-        logits = self.product(x, self.reshape(looked_up, 1, scored, width), (1, 1, scored), transposed=True)
-        candidates = self.node(Builtin.GATHER, [tokens, best], (head.top_k, size), schema.GatherOptionsT(), "int32")
-        choice = self._choice(logits)
-        token = self.node(
-            Builtin.GATHER,
-            [self.reshape(candidates, scored, dtype="int32"), choice.token],
-            (1,),
-            schema.GatherOptionsT(),
-            "int32",
-        )
-        return DraftChoice(token, choice.logit, choice.logsumexp)
+        choice = self._choice(self._cluster_logits(x, best, table, members))
+        options = schema.GatherOptionsT
+        candidates = self.node(Builtin.GATHER, [tokens, best], (head.top_k, size), options(), "int32")
+        inputs = [self.reshape(candidates, scored, dtype="int32"), choice.token]
+        return DraftChoice(self.node(Builtin.GATHER, inputs, (1,), options(), "int32"), choice.logit, choice.logsumexp)
+
+    def _cluster_logits(self, x: Tensor, best: Tensor, table: Weight, members: NDArray[np.int64]) -> Tensor:
+        """Logits [1, 1, top_k * size] of the tokens of clusters `best` [top_k], in the order of `members` [C, size]."""
+        (clusters, size), width, top_k = members.shape, table.shape[1], best.shape[0]
+        name, scheme = f"{table.name}.by_cluster", self.rounding.scheme(table.name)
+
+        def look_up(rows: Tensor) -> Tensor:
+            return self.node(Builtin.EMBEDDING_LOOKUP, [best, rows], (top_k, rows.shape[1]))
+
+        # A cluster's rows lie together as one row, so that they are read in one go.
+        def pieces() -> Iterator[NDArray[np.float32]]:
+            return pieces_by_cluster(table, members)
+
+        if scheme is None:
+            rows = self.stored(name, (clusters, size * width), "float32", pieces)
+        else:
+            integer = self.integer(name, table, pieces, together=size)
+            rows = integer.tensor(self.graph)
+        looked_up = self.reshape(look_up(rows), 1, top_k * size, width)
+        logits = self.product(x, looked_up, (1, 1, top_k * size), transposed=True)
+        if scheme is None or scheme.block:
+            return logits
+        return self.multiply(logits, self.reshape(look_up(integer.scales_tensor(self.graph)), *logits.shape))
 
     def dense_head(self, x: Tensor, table: Weight) -> DraftChoice:
         return self._choice(self.linear(x, table))

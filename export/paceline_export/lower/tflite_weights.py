@@ -6,7 +6,7 @@ scales of blocks are a float16 tensor of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,8 @@ from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
 from paceline_export.lower.flatbuffer import Subgraph, Tensor, TfliteFile
-from paceline_export.quantize import Scheme, pack_int4, quantize
+from paceline_export.quantize import pack_int4
+from paceline_export.rounding import Rounding
 from paceline_export.weights import Pieces
 
 NO_TENSOR = -1
@@ -23,40 +24,56 @@ NO_TENSOR = -1
 
 @dataclass
 class IntegerWeight:
-    """One weight [R, C] under a scheme, registered once in a file and used by all its subgraphs.
+    """One weight [R, C] rounded by its scheme, registered once in a file and used by all its subgraphs.
 
     Attributes:
+        weight: its name in the checkpoint, by which the rounding knows it.
+        together: rows that one stored row holds, so that one lookup fetches them. The scales of channels are then a tensor
+            of their own, because a stored row can have only one.
         scales: [R, C / group], filled while the integers are written.
     """
 
     file: TfliteFile
     name: str
+    weight: str
     shape: tuple[int, int]
-    scheme: Scheme
+    rounding: Rounding
     pieces: Pieces
+    together: int = 1
     scales: NDArray[np.float32] = field(init=False)
 
     def __post_init__(self) -> None:
         rows, columns = self.shape
+        self.scheme = self.rounding.schemes[self.weight]
         self.scales = np.ones((rows, columns // self.scheme.group(columns)), np.float32)
         packed = (rows * columns * self.scheme.bits // 8,)
         self.buffer = self.file.stored(self.name, packed, "int8", self._integers)
-        if self.scheme.block:
-            self.scales_buffer = self.file.stored(f"{self.name}.scales", self.scales.shape, "float16", self._block_scales)
-        else:
+        self.stored_rows = rows // self.together
+        if self.scheme.block or self.together > 1:
+            self.scales_shape = (self.stored_rows, self.scales.size // self.stored_rows)
+            self.scales_dtype = "float16" if self.scheme.block else "float32"
+            values = lambda: [self.scales.astype(self.scales_dtype)]  # noqa: E731
+            self.scales_buffer = self.file.stored(f"{self.name}.scales", self.scales_shape, self.scales_dtype, values)
+        if not self.scheme.block:
             self.parameters = schema.QuantizationParametersT()
-            self.parameters.scale = self.scales[:, 0]  # a view, and so right once the integers are written
-            self.parameters.zeroPoint = np.zeros(rows, np.int64)
+            # A view, and so right once the integers are written.
+            self.parameters.scale = self.scales[:, 0] if self.together == 1 else np.ones(self.stored_rows, np.float32)
+            self.parameters.zeroPoint = np.zeros(self.stored_rows, np.int64)
 
     def tensor(self, graph: Subgraph) -> Tensor:
-        """The weight as a tensor of a subgraph."""
-        return graph.tensor(self.shape, f"int{self.scheme.bits}", self.buffer, self.name, self._parameters(graph))
+        """The weight as a tensor [R / together, C * together] of a subgraph."""
+        shape = self.stored_rows, self.shape[1] * self.together
+        return graph.tensor(shape, f"int{self.scheme.bits}", self.buffer, self.name, self._parameters(graph))
+
+    def scales_tensor(self, graph: Subgraph) -> Tensor:
+        """The scales where they are a tensor: of blocks, or of rows that are stored together."""
+        return graph.tensor(self.scales_shape, self.scales_dtype, self.scales_buffer, f"{self.name}.scales")
 
     def _parameters(self, graph: Subgraph) -> Any:
         if not self.scheme.block:
             return self.parameters
         blocks = schema.BlockwiseQuantizationT()
-        blocks.scales = graph.tensor(self.scales.shape, "float16", self.scales_buffer, f"{self.name}.scales").index
+        blocks.scales = self.scales_tensor(graph).index
         blocks.zeroPoints, blocks.blockSize = NO_TENSOR, self.scheme.block
         parameters = schema.QuantizationParametersT()
         parameters.details, parameters.detailsType = blocks, schema.QuantizationDetails.BlockwiseQuantization
@@ -64,11 +81,8 @@ class IntegerWeight:
 
     def _integers(self) -> Iterator[NDArray[Any]]:
         start = 0
-        for piece in self.pieces():
-            rounded = quantize(piece, self.scheme)
-            self.scales[start : start + len(piece)] = rounded.scales
-            start += len(piece)
+        for rounded in self.rounding.round(self.weight, self.pieces):
+            stop = start + len(rounded.scales)
+            self.scales[start:stop] = rounded.scales
+            start = stop
             yield pack_int4(rounded.integers) if self.scheme.bits == 4 else rounded.integers
-
-    def _block_scales(self) -> Iterable[NDArray[Any]]:
-        return [self.scales.astype(np.float16)]

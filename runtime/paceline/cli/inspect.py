@@ -15,6 +15,7 @@ from paceline.bundle import Bundle, Manifest
 from paceline.cli.command import Command, ExitCode
 from paceline.errors import InputError
 from paceline.signatures import CacheKind, local_slots
+from paceline.stored_weights import StoredWeight, read_weights, summary
 
 FLOAT_BYTES = 4
 
@@ -22,7 +23,9 @@ FLOAT_BYTES = 4
 def configure(parser: ArgumentParser) -> None:
     parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="directory made by paceline export")
     parser.add_argument("--check", action="store_true", help="hash every file and compare with the manifest")
-    parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the manifest as JSON")
+    form.add_argument("--weights", action="store_true", help="list what every weight is stored as, the largest error first")
 
 
 def run(options: Namespace) -> ExitCode:
@@ -32,6 +35,8 @@ def run(options: Namespace) -> ExitCode:
         if not options.check:
             bundle.check_sizes()
         print(json.dumps(json.loads(bundle.manifest.to_json())))
+    elif options.weights:
+        _print_weights(read_weights(options.bundle))
     elif not damage:
         _print_tables(Bundle.open(options.bundle))  # opened, because graphs are run
     if damage:
@@ -88,6 +93,16 @@ def _files_table(manifest: Manifest) -> Table:
     return table
 
 
+def _print_weights(weights: list[StoredWeight]) -> None:
+    table = Table("model", "weight", "shape", "stored as", "bytes", "relative error", title="weights")
+    for weight in sorted(weights, key=lambda weight: -weight.relative_error):
+        shape, error = " x ".join(map(str, weight.shape)), f"{weight.relative_error:.2%}" if weight.relative_error else ""
+        table.add_row(weight.model, weight.name, shape, weight.stored_as, f"{weight.bytes:,}", error)
+    console = Console()
+    console.print(table)
+    console.print(summary(weights), highlight=False)
+
+
 def _signature_table(title: str, signature: dict[str, dict[str, list[object]]]) -> Table:
     table = Table("", "name", "dtype", "shape", title=title)
     for direction in ("inputs", "outputs"):
@@ -118,7 +133,8 @@ def _operators_table(bundle: Bundle) -> Table:
 COMMAND = Command(
     summary="Show what a bundle holds, and check that it is intact.",
     examples="""  paceline inspect my-bundle
-  paceline inspect my-bundle --check""",
+  paceline inspect my-bundle --check
+  paceline inspect my-bundle --weights""",
     configure=configure,
     run=run,
 )
