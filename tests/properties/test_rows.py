@@ -1,7 +1,9 @@
-"""On LiteRT a verified row is the decoded row, bit for bit, and so drafting cannot change even a close decision."""
+"""A verified row is the decoded row, bit for bit, on either backend, and so drafting cannot change even a close decision."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,13 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from small_pair import PROMPTS
+from small_pair import DRAFTER, PROMPTS, TARGET
 
 import paceline
+from paceline.backends import BACKENDS
 from paceline.generate import MAX_DRAFT_LENGTH
 from paceline.kv_cache import KVCache
 from paceline.signatures import GROWTH_SLOTS, VERIFY, CacheKind
 from paceline.target import Target
+from paceline_export.bundle import FORMATS, export
 
 # The window is 16 and 64 rows; local caches move after 128 more, full ones grow at 256 and 512.
 ROWS = 2 * GROWTH_SLOTS + 40
@@ -33,10 +37,19 @@ class Decoded:
     cache: KVCache
 
 
-@pytest.fixture(scope="module", params=["tiny", "small"])
-def decoded(request: pytest.FixtureRequest, tiny_bundle: Path, small_bundle: Path) -> Decoded:
-    bundle, threads = (tiny_bundle, 1) if request.param == "tiny" else (small_bundle, 2)
-    model = paceline.load(bundle, backend="litert", threads=threads, capacity=1024)
+@pytest.fixture(scope="module")
+def rounded_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained pair in the default recipe, in both formats."""
+    out = tmp_path_factory.mktemp("bundles") / "rounded"
+    export(TARGET, DRAFTER, out, lambda *_: None, tuple(FORMATS))
+    return out
+
+
+@pytest.fixture(scope="module", params=itertools.product(BACKENDS, ["tiny", "small", "rounded"]), ids="-".join)
+def decoded(request: pytest.FixtureRequest) -> Decoded:
+    backend, name = request.param
+    bundle, threads = request.getfixturevalue(f"{name}_bundle"), 1 if name == "tiny" else 2
+    model = paceline.load(bundle, backend=backend, threads=threads, capacity=1024)
     text = [int(t) for t in np.random.default_rng(0).integers(3, model.manifest.vocab_size, ROWS)]
     target, rows = new_target(model), []
     for token in text:
@@ -89,14 +102,23 @@ def test_no_history_of_rejections_shows_in_a_single_bit(decoded: Decoded, rounds
         target.commit(min(count, kept))
 
 
-def test_drafting_changes_no_token_and_both_backends_write_the_same(small_bundle: Path) -> None:
-    """Twenty prompts, 256 tokens each: draft lengths 0 to 7 on litert, and plain decoding on onnxruntime."""
-    litert, onnxruntime = (paceline.load(small_bundle, backend=name) for name in ("litert", "onnxruntime"))
-    assert len(PROMPTS) == 20
+def texts(model: paceline.Model, draft_lengths: Iterable[int]) -> list[list[int]]:
+    """Of the twenty prompts, 256 tokens each; every draft length must write the same."""
+    plain = []
     for prompt in PROMPTS:
-        plain = [piece.token for piece in litert.generate(prompt, max_new_tokens=NEW_TOKENS, draft_length=0)]
-        for length in range(1, MAX_DRAFT_LENGTH + 1):
-            drafted = litert.generate(prompt, max_new_tokens=NEW_TOKENS, draft_length=length)
-            assert [piece.token for piece in drafted] == plain
-        other = "".join(piece.text for piece in onnxruntime.generate(prompt, max_new_tokens=NEW_TOKENS, draft_length=0))
-        assert other == "".join(piece.text for piece in litert.generate(prompt, max_new_tokens=NEW_TOKENS))
+        ways = [[p.token for p in model.generate(prompt, max_new_tokens=NEW_TOKENS, draft_length=k)] for k in draft_lengths]
+        assert all(way == ways[0] for way in ways)
+        plain.append(ways[0])
+    return plain
+
+
+def test_drafting_changes_no_token_and_both_backends_write_the_same(small_bundle: Path) -> None:
+    """Draft lengths 0 to 7 on litert, and some on onnxruntime, whose float32 kernels choose the same tokens here."""
+    assert len(PROMPTS) == 20
+    litert, onnxruntime = (paceline.load(small_bundle, backend=name) for name in BACKENDS)
+    assert texts(litert, range(MAX_DRAFT_LENGTH + 1)) == texts(onnxruntime, (0, 3))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_drafting_changes_no_token_of_rounded_weights(backend: str, rounded_bundle: Path) -> None:
+    texts(paceline.load(rounded_bundle, backend=backend), (0, 3, 7))

@@ -17,6 +17,9 @@ from paceline.bundle import Bundle
 from paceline.errors import InputError
 from paceline.kv_cache import KVCache
 
+# A single row goes through other kernels, which sum in another order. Rows of two and more are all alike, bit for bit, so a
+# decode call has a second row that nobody reads.
+LEAST_ROWS = 2
 DRAFTER_THREADS = 1  # a step is too small to share, and its spinning workers would slow the target's
 
 
@@ -65,13 +68,13 @@ class OrtGraphs:
         _TargetCall(self.backend, self.cache, len(tokens), emit=False).run(tokens)
 
     def verify(self, tokens: NDArray[np.int64]) -> Verified:
-        """See `Graphs.verify`. Bindings are kept, one for each T."""
-        count = len(tokens)
-        if count not in self._verify_calls:
-            self._verify_calls[count] = _TargetCall(self.backend, self.cache, count, emit=True)
-        call = self._verify_calls[count]
+        """See `Graphs.verify`. Bindings are kept, one for each number of rows."""
+        rows = max(len(tokens), LEAST_ROWS)
+        if rows not in self._verify_calls:
+            self._verify_calls[rows] = _TargetCall(self.backend, self.cache, rows, emit=True)
+        call = self._verify_calls[rows]
         call.run(tokens)
-        return Verified(call.logits, call.activations)
+        return Verified(call.logits[: len(tokens)], call.activations[: len(tokens)])
 
     def draft(self, token: int, hidden: NDArray[np.float32]) -> DraftStep:
         """See `Graphs.draft`."""
@@ -79,7 +82,7 @@ class OrtGraphs:
 
 
 class _TargetCall:
-    """A binding of the target for T tokens. Its small inputs are rewritten in place from call to call."""
+    """A binding of the target for T rows. Its small inputs are rewritten in place from call to call."""
 
     def __init__(self, backend: OrtBackend, cache: KVCache, count: int, emit: bool):
         manifest = backend.manifest
@@ -109,8 +112,8 @@ class _TargetCall:
             _bind(self.io.bind_output, signatures.present(name), buffer)
 
     def run(self, tokens: NDArray[np.int64]) -> None:
-        length, count = self.cache.length, len(tokens)
-        self.tokens[:] = tokens
+        length, count = self.cache.length, len(self.tokens)
+        self.tokens[: len(tokens)] = tokens
         self.input_pos[:] = np.arange(length, length + count)
         self.rows[0] = length + count
         self.local_rows[0] = length + count - self.cache.local_start
