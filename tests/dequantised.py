@@ -33,10 +33,9 @@ def of_tflite(file: Path, count: int) -> dict[str, Floats]:
     for name, tensor in tensors.items():
         if tensor.type not in (schema.TensorType.INT4, schema.TensorType.INT8) or tensor.quantization is None:
             continue
-        rows, columns = tensor.shape
         raw = stored(name)
         signed = (nibbles(raw) ^ 8) - 8 if tensor.type == schema.TensorType.INT4 else raw.view(np.int8)
-        integers = signed.reshape(rows, columns).astype(np.float32)
+        integers = signed.astype(np.float32)
         if isinstance(tensor.quantization.details, schema.BlockwiseQuantizationT):
             scales = stored(f"{name}.scales").view(np.float16).astype(np.float32)
         else:
@@ -45,7 +44,7 @@ def of_tflite(file: Path, count: int) -> dict[str, Floats]:
                 assert set(scales) == {1}
                 scales = stored(f"{name}.scales").view(np.float32)
         values = integers.reshape(scales.size, -1) * scales[:, None]
-        found[name] = values.reshape(rows, count, -1) if name.endswith(BY_CLUSTER) else values.reshape(rows, columns)
+        found[name] = values.reshape(tensor.shape[0], count, -1) if name.endswith(BY_CLUSTER) else values.reshape(tensor.shape)
     return found
 
 

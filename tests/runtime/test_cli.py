@@ -36,11 +36,17 @@ def generated(capsys: pytest.CaptureFixture[str], bundle: Path, *options: str) -
 def test_help_lists_every_command_with_its_summary() -> None:
     done = script("--help")
     assert (done.returncode, done.stderr) == (0, "")
-    for name, summary in (("demo", "Export the small pair"), ("export", "Export"), ("inspect", "Show"), ("run", "Continue")):
+    for name, summary in (
+        ("bench", "Measure"),
+        ("demo", "Export the small pair"),
+        ("export", "Export"),
+        ("inspect", "Show"),
+        ("run", "Continue"),
+    ):
         assert re.search(rf"^  {name} +{summary}", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["demo", "export", "inspect", "run"])
+@pytest.mark.parametrize("name", ["bench", "demo", "export", "inspect", "run"])
 def test_every_command_has_help_with_examples_to_copy(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each example is one that the command's own parser takes."""
     with pytest.raises(SystemExit) as left:

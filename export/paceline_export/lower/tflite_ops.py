@@ -9,8 +9,9 @@ the sums of a softmax have the same order as long as S and the slot of a row cha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
@@ -189,21 +190,18 @@ class TfliteOps(Nodes):
         """Logits [1, 1, top_k * size] of the tokens of clusters `best` [top_k], in the order of `members` [C, size]."""
         (clusters, size), width, top_k = members.shape, table.shape[1], best.shape[0]
         name, scheme = f"{table.name}.by_cluster", self.rounding.scheme(table.name)
+        pieces = partial(pieces_by_cluster, table, members)
 
         def look_up(rows: Tensor) -> Tensor:
-            return self.node(Builtin.EMBEDDING_LOOKUP, [best, rows], (top_k, rows.shape[1]))
+            return self.node(Builtin.EMBEDDING_LOOKUP, [best, rows], (top_k, *rows.shape[1:]))
 
-        # A cluster's rows lie together as one row, so that they are read in one go.
-        def pieces() -> Iterator[NDArray[np.float32]]:
-            return pieces_by_cluster(table, members)
-
+        # A cluster's rows lie together as one, so that they are read in one go.
         if scheme is None:
-            rows = self.stored(name, (clusters, size * width), "float32", pieces)
+            rows = look_up(self.stored(name, (clusters, size, width), "float32", pieces))
         else:
             integer = self.integer(name, table, pieces, together=size)
-            rows = integer.tensor(self.graph)
-        looked_up = self.reshape(look_up(rows), 1, top_k * size, width)
-        logits = self.product(x, looked_up, (1, 1, top_k * size), transposed=True)
+            rows = self.reshape(look_up(integer.tensor(self.graph)), top_k, size, width)
+        logits = self.reshape(self.product(x, rows, (top_k, 1, size), transposed=True), 1, 1, top_k * size)
         if scheme is None or scheme.block:
             return logits
         return self.multiply(logits, self.reshape(look_up(integer.scales_tensor(self.graph)), *logits.shape))

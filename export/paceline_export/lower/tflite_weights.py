@@ -52,8 +52,9 @@ class IntegerWeight:
         if self.scheme.block or self.together > 1:
             self.scales_shape = (self.stored_rows, self.scales.size // self.stored_rows)
             self.scales_dtype = "float16" if self.scheme.block else "float32"
-            values = lambda: [self.scales.astype(self.scales_dtype)]  # noqa: E731
-            self.scales_buffer = self.file.stored(f"{self.name}.scales", self.scales_shape, self.scales_dtype, values)
+            self.scales_buffer = self.file.stored(
+                f"{self.name}.scales", self.scales_shape, self.scales_dtype, lambda: [self.scales.astype(self.scales_dtype)]
+            )
         if not self.scheme.block:
             self.parameters = schema.QuantizationParametersT()
             # A view, and so right once the integers are written.
@@ -61,8 +62,12 @@ class IntegerWeight:
             self.parameters.zeroPoint = np.zeros(self.stored_rows, np.int64)
 
     def tensor(self, graph: Subgraph) -> Tensor:
-        """The weight as a tensor [R / together, C * together] of a subgraph."""
-        shape = self.stored_rows, self.shape[1] * self.together
+        """The weight as a tensor of a subgraph: [R, C], or [R / together, together, C]."""
+        shape: tuple[int, ...] = self.shape
+        if self.together > 1:
+            shape = (self.stored_rows, self.together, self.shape[1])
+            if self.scheme.block:  # of blocks LiteRT looks up rows of one axis only
+                shape = (self.stored_rows, self.together * self.shape[1])
         return graph.tensor(shape, f"int{self.scheme.bits}", self.buffer, self.name, self._parameters(graph))
 
     def scales_tensor(self, graph: Subgraph) -> Tensor:
