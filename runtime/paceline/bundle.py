@@ -13,7 +13,7 @@ from typing import Any
 from paceline.errors import InputError
 from paceline.signatures import CacheKind, CacheSpec
 
-FORMAT, VERSION = "paceline-bundle", 2
+FORMAT, VERSION = "paceline-bundle", 3
 MANIFEST = "manifest.json"
 CHUNK_BYTES = 1 << 20
 Progress = Callable[[str, int], None]  # file name, bytes hashed

@@ -89,6 +89,16 @@ class KVCache:
         """Slots of a full cache that are enough for `rows` rows and PADDING; grows in steps."""
         return in_steps(rows + PADDING, GROWTH_SLOTS)
 
+    def heads(self, kind: CacheKind, slots: int) -> dict[str, NDArray[np.float32]]:
+        """The first `slots` slots of every KV tensor of a kind, by kv head: name -> [1, 1, S, H], contiguous, no copy."""
+        return {
+            name: self.buffers[tensor][:, head : head + 1, :slots]
+            for spec in self.specs
+            if spec.kind is kind
+            for tensor in (spec.key, spec.value)
+            for head, name in enumerate(spec.head_names(tensor))
+        }
+
     def view(self, spec: CacheSpec, name: str, head: int) -> NDArray[np.float32]:
         """The committed rows that a drafter may see, of one kv head: [1, S, H], contiguous, no copy.
 

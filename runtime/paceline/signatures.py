@@ -40,11 +40,6 @@ class CacheSpec:
         """Name of the value tensor, [1, K, S, H] float32."""
         return f"kv_cache_v_{self.layer}"
 
-    @property
-    def slots_axis(self) -> str:
-        """The letter of its slots axis: local and full caches differ in length."""
-        return "S_local" if self.kind is CacheKind.LOCAL else "S"
-
     def head_names(self, name: str) -> tuple[str, ...]:
         """What `name`, its key or value tensor, is called where every kv head is a tensor of its own.
 
@@ -108,8 +103,6 @@ def in_steps(count: int, step: int) -> int:
 # Target.
 TOKENS = "tokens"
 INPUT_POS = "input_pos"
-ROWS = "rows"  # rows in a full cache once this call has written its own
-LOCAL_ROWS = "local_rows"  # the same in a local cache
 EMIT = "emit"  # false: fill KV rows only (prefill); true: also logits and activations (decode, verify)
 LOGITS = "logits"
 ACTIVATIONS = "activations"
@@ -136,17 +129,15 @@ def onnx_target(caches: tuple[CacheSpec, ...], hidden_size: int, vocab_size: int
 
     With `emit` false, logits and activations have zero rows.
     """
-    cached = tuple(
-        Port(name, "float32", (1, cache.kv_heads, cache.slots_axis, cache.head_dim))
-        for cache in caches
-        for name in (cache.key, cache.value)
-    )
+    cached = _views(caches)
+    kinds = _kinds(caches)
+    slots = {CacheKind.LOCAL: "S_local", CacheKind.FULL: "S"}
     return Signature(
         inputs=(
             Port(TOKENS, "int64", ("T",)),
             Port(INPUT_POS, "int64", ("T",)),
-            Port(ROWS, "int32", (1,)),
-            Port(LOCAL_ROWS, "int32", (1,)),
+            *(Port(CACHE_START[kind], "int64", (1,)) for kind in kinds),
+            *(Port(MASK[kind], "float32", ("T", 1, slots[kind])) for kind in kinds),
             Port(EMIT, "bool", ()),
             *cached,
         ),
@@ -159,19 +150,13 @@ def onnx_target(caches: tuple[CacheSpec, ...], hidden_size: int, vocab_size: int
 
 
 def onnx_drafter(caches: tuple[CacheSpec, ...], hidden_size: int) -> Signature:
-    """drafter.onnx: one draft step. `caches` are the target's that the drafter reads; views are [1, S, H]."""
-    views = tuple(
-        Port(view, "float32", (1, cache.slots_axis, cache.head_dim))
-        for cache in caches
-        for name in (cache.key, cache.value)
-        for view in cache.head_names(name)
-    )
+    """drafter.onnx: one draft step. `caches` are the target's that the drafter reads."""
     return Signature(
         inputs=(
             Port(TOKEN, "int64", (1,)),
             Port(ACTIVATIONS, "float32", (1, hidden_size)),
             Port(INPUT_POS, "int64", (1,)),
-            *views,
+            *_views(caches),
         ),
         outputs=(
             Port(DRAFT_TOKEN, "int64", (1,)),
@@ -180,6 +165,20 @@ def onnx_drafter(caches: tuple[CacheSpec, ...], hidden_size: int) -> Signature:
             Port(PROJECTED_ACTIVATIONS, "float32", (1, hidden_size)),
         ),
     )
+
+
+def _views(caches: tuple[CacheSpec, ...]) -> tuple[Port, ...]:
+    """The KV tensors of an ONNX graph: of every kv head the slots or rows that the call is given, [1, S, H]."""
+    return tuple(
+        Port(view, "float32", (1, "S_local" if cache.kind is CacheKind.LOCAL else "S", cache.head_dim))
+        for cache in caches
+        for name in (cache.key, cache.value)
+        for view in cache.head_names(name)
+    )
+
+
+def _kinds(caches: tuple[CacheSpec, ...]) -> list[CacheKind]:
+    return [kind for kind in CacheKind if any(cache.kind is kind for cache in caches)]
 
 
 def tflite_embedder(name: str, rows: int, width: tuple[int, ...]) -> Signature:
@@ -203,7 +202,7 @@ def tflite_target(
         rows: T.
     """
     cached = tuple(port for cache in caches for port in _cache_ports(cache, window))
-    kinds = [kind for kind in CacheKind if any(cache.kind is kind for cache in caches)]
+    kinds = _kinds(caches)
     embeddings = [Port(EMBEDDINGS, "float32", (1, rows, hidden_size))]
     if per_layer:
         embeddings.append(Port(PER_LAYER_EMBEDDINGS, "float32", (1, rows, *per_layer)))
@@ -225,7 +224,7 @@ def tflite_drafter(caches: tuple[CacheSpec, ...], window: int, hidden_size: int)
 
     `activations` are the token's scaled embedding and the hidden state, joined.
     """
-    kinds = [kind for kind in CacheKind if any(cache.kind is kind for cache in caches)]
+    kinds = _kinds(caches)
     return Signature(
         inputs=(
             Port(ACTIVATIONS, "float32", (1, 1, 2 * hidden_size)),

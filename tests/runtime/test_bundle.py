@@ -19,7 +19,7 @@ from paceline.bundle import MANIFEST, Bundle, GraphFiles, Manifest, StoredFile
 from paceline.errors import InputError
 from paceline.signatures import CacheKind, CacheSpec
 
-FIXTURE = Path(__file__).parents[1] / "data" / "manifest_v2.json"
+FIXTURE = Path(__file__).parents[1] / "data" / "manifest_v3.json"
 DATA = "target.onnx.data"
 
 LITERAL = Manifest(
@@ -146,11 +146,11 @@ def test_what_is_no_manifest_is_refused(text: str, copy: Path) -> None:
         Bundle.open(copy)
 
 
-@pytest.mark.parametrize("change", [{"format_version": 1}, {"format_version": "2"}, {"format": "another-bundle"}])
+@pytest.mark.parametrize("change", [{"format_version": 2}, {"format_version": "3"}, {"format": "another-bundle"}])
 def test_another_version_is_refused_with_both(change: dict[str, Any], copy: Path) -> None:
     raw = json.loads((copy / MANIFEST).read_text()) | change
     (copy / MANIFEST).write_text(json.dumps(raw))
-    with pytest.raises(InputError, match=r"the format is .* version .*; this paceline reads paceline-bundle version 2"):
+    with pytest.raises(InputError, match=r"the format is .* version .*; this paceline reads paceline-bundle version 3"):
         Bundle.open(copy)
 
 

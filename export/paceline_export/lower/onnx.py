@@ -1,14 +1,12 @@
 """The ONNX lowering: target.onnx and drafter.onnx from the one model definition.
 
-Attention differs between the two. The target's rows are written in place by GroupQueryAttention, which scans a
-buffer up to a length. The drafter owns no rows, and reads exact-length views of the target's with the plain
-Attention op, which then needs neither mask nor length.
+The target sees the slots of its caches through masks, and writes its rows where they lie. The drafter owns no rows, and is
+given views of exactly those that it may see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +15,11 @@ import onnx_ir as ir
 
 from paceline import signatures
 from paceline.bundle import GraphFiles
-from paceline.signatures import CacheKind, CacheSpec, Port, Signature
+from paceline.signatures import CacheSpec, Port, Signature
 from paceline_export.checkpoint import Drafter, Target
 from paceline_export.lower.caches import cache_specs, drafter_caches
 from paceline_export.lower.external_data import ExternalData
-from paceline_export.lower.onnx_ops import CONTRIB, OPSETS, GraphState, OnnxOps, width
+from paceline_export.lower.onnx_ops import OPSETS, GraphState, OnnxOps, Rows
 from paceline_export.lower.onnx_weights import GraphWeights
 from paceline_export.model.drafter import draft_choice, draft_state
 from paceline_export.model.target import TABLE, fill, finish_rows
@@ -30,81 +28,6 @@ from paceline_export.weights import Progress, Weight
 
 IR_VERSION = 11
 TARGET_FILE, DRAFTER_FILE = "target.onnx", "drafter.onnx"
-Pair = tuple[ir.Value, ir.Value]  # keys and values
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The KV rows of one target layer; `new` are rows [1, T, K * H] that attention still has to write."""
-
-    spec: CacheSpec
-    cached: Pair
-    new: Pair | None = None
-
-
-@dataclass
-class TargetOps(OnnxOps):
-    """Attention over the target's own cache buffers.
-
-    Attributes:
-        past: layer -> its rows before the call.
-        present: layer -> its rows after, once written.
-        counts: for each kind of cache (index of the last row int32 [1], number of rows int32 []).
-    """
-
-    past: dict[int, Rows] = field(default_factory=dict)
-    present: dict[int, Rows] = field(default_factory=dict)
-    counts: dict[CacheKind, Pair] = field(default_factory=dict)
-
-    def cache_update(self, layer: int, k: ir.Value, v: ir.Value) -> Rows:
-        past = self.past[layer]
-        return Rows(past.spec, past.cached, (k, self.joined(v, past.spec.head_dim)))
-
-    def cache_read(self, layer: int) -> Rows:
-        return self.present[layer]
-
-    def attention(self, q: ir.Value, kv: Rows, window: int | None) -> ir.Value:
-        spec = kv.spec
-        attributes: dict[str, Any] = {
-            "num_heads": width(q) // spec.head_dim,
-            "kv_num_heads": spec.kv_heads,
-            "scale": 1.0,
-            "do_rotary": 0,
-        }
-        if window is not None:
-            attributes["local_window_size"] = window
-        nothing = self.constant(np.zeros((1, 0, spec.kv_heads * spec.head_dim)), np.float32)
-        k, v = kv.new or (nothing, nothing)  # without new rows the op only reads
-        inputs = (q, k, v, *kv.cached, *self.counts[spec.kind])
-        if kv.new is None:
-            return self.node("GroupQueryAttention", *inputs, domain=CONTRIB, **attributes)
-        attended, *present = self.nodes("GroupQueryAttention", *inputs, domain=CONTRIB, outputs=3, **attributes)
-        self.present[spec.layer] = Rows(spec, (present[0], present[1]))
-        return attended
-
-
-@dataclass
-class DrafterOps(OnnxOps):
-    """Attention over exact-length views [1, S, H], one for each kv head; `views` is layer -> (keys, values)."""
-
-    views: dict[int, tuple[list[ir.Value], list[ir.Value]]] = field(default_factory=dict)
-
-    def cache_update(self, layer: int, k: ir.Value, v: ir.Value) -> None:
-        raise AssertionError("a drafter owns no KV rows")
-
-    def cache_read(self, layer: int) -> tuple[list[ir.Value], list[ir.Value]]:
-        return self.views[layer]
-
-    def attention(self, q: ir.Value, kv: tuple[list[ir.Value], list[ir.Value]], window: int | None) -> ir.Value:
-        keys, values = kv
-        head_dim = width(keys[0])
-        q_heads = width(q) // head_dim // len(keys)
-        parts = [q] if len(keys) == 1 else self.nodes("Split", q, outputs=len(keys), axis=2, num_outputs=len(keys))
-        attended = [
-            self.node("Attention", part, k, v, q_num_heads=q_heads, kv_num_heads=1, scale=1.0)
-            for part, k, v in zip(parts, keys, values, strict=True)
-        ]
-        return attended[0] if len(attended) == 1 else self.node("Concat", *attended, axis=2)
 
 
 def write_pair(
@@ -128,24 +51,22 @@ def _write_target(folder: Path, target: Target, stored: GraphWeights) -> Signatu
     specs = cache_specs(config)
     signature = signatures.onnx_target(specs, config.hidden_size, config.vocab_size)
     inputs = {port.name: _value(port) for port in signature.inputs}
-    op = TargetOps(state, inputs[signatures.INPUT_POS])
+    op = OnnxOps(state, inputs[signatures.INPUT_POS], _rows(specs, inputs))
     op.prepare_rotation(list(config.ropes.values()))
-    op.past = {spec.layer: Rows(spec, (inputs[spec.key], inputs[spec.value])) for spec in specs}
-    for kind, name in ((CacheKind.FULL, signatures.ROWS), (CacheKind.LOCAL, signatures.LOCAL_ROWS)):
-        last = op.node("Sub", inputs[name], op.constant([1], np.int32))
-        op.counts[kind] = (last, op.node("Squeeze", inputs[name], op.constant([0])))
+    for kind in {spec.kind: None for spec in specs}:  # in order: the same export gives the same bytes
+        op.starts[kind], op.masks[kind] = inputs[signatures.CACHE_START[kind]], inputs[signatures.MASK[kind]]
     filled = fill(op, config, weights, inputs[signatures.TOKENS])
     # Prefill takes the other branch, and so skips every layer that owns no KV.
-    branch = TargetOps(state, op.positions, tables=op.tables, present=op.present, counts=op.counts)
+    branch = op.branch()
     rows = finish_rows(branch, config, weights, filled)
-    nothing = OnnxOps(state, op.positions)
+    nothing = op.branch()
     empty = [
         nothing.node("Identity", nothing.constant(np.zeros((0, size)), np.float32))
         for size in (config.vocab_size, config.hidden_size)
     ]
     branches: dict[str, Any] = {"then_branch": _graph("emit", rows, branch), "else_branch": _graph("fill", empty, nothing)}
     emitted = op.nodes("If", inputs[signatures.EMIT], outputs=2, **branches)
-    caches = [value for spec in specs for value in op.present[spec.layer].cached]
+    caches = [value for spec in specs for value in (*op.rows[spec.layer].keys, *op.rows[spec.layer].values)]
     _save(folder / TARGET_FILE, signature, inputs, [*emitted, *caches], op)
     return signature
 
@@ -155,15 +76,8 @@ def _write_drafter(folder: Path, target: Target, drafter: Drafter, stored: Graph
     specs = drafter_caches(target.config, config)
     signature = signatures.onnx_drafter(specs, config.target_hidden_size)
     inputs = {port.name: _value(port) for port in signature.inputs}
-    op = DrafterOps(state, inputs[signatures.INPUT_POS])
+    op = OnnxOps(state, inputs[signatures.INPUT_POS], _rows(specs, inputs))
     op.prepare_rotation(list(config.ropes.values()))
-    op.views = {
-        spec.layer: (
-            [inputs[view] for view in spec.head_names(spec.key)],
-            [inputs[view] for view in spec.head_names(spec.value)],
-        )
-        for spec in specs
-    }
     # Under another name, because the drafter has a table of the same checkpoint name.
     target_table = Weight(f"target.{TABLE}", target.weights[TABLE].shape, target.weights[TABLE].read)
     stored.borrow(of_target, TABLE, target_table.name)
@@ -172,6 +86,15 @@ def _write_drafter(folder: Path, target: Target, drafter: Drafter, stored: Graph
     choice = draft_choice(op, config, drafter.weights, head_state)
     _save(folder / DRAFTER_FILE, signature, inputs, [choice.token, choice.logit, choice.logsumexp, projected], op)
     return signature
+
+
+def _rows(specs: Sequence[CacheSpec], inputs: dict[str, ir.Value]) -> dict[int, Rows]:
+    """The KV rows of every layer, as a graph is given them."""
+
+    def heads(spec: CacheSpec, tensor: str) -> list[ir.Value]:
+        return [inputs[name] for name in spec.head_names(tensor)]
+
+    return {spec.layer: Rows(spec, heads(spec, spec.key), heads(spec, spec.value)) for spec in specs}
 
 
 def _value(port: Port) -> ir.Value:

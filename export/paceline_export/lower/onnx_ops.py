@@ -1,20 +1,25 @@
 """The op vocabulary as ONNX nodes (opset 24 and onnxruntime's contrib ops).
 
-Inside a graph B is 1 and dropped: plain values are [T, D], folded ones [T, groups, size], and values on their way
-into attention [1, T, heads * H]. Linear weights keep the checkpoint's [out, in] layout (Gemm with transB), so the
-tied embedding and head share one tensor.
+Inside a graph B is 1 and dropped: plain values are [T, D], folded ones [T, groups, size], rotated and attended ones
+[1, T, heads * H], and the KV rows of a kv head [1, S, H]. Linear weights keep the checkpoint's [out, in] layout (Gemm
+with transB), so the tied embedding and head share one tensor.
+
+Attention is plain products of matrices: all heads that read a kv head are rows of one product, which is several times
+faster on the CPU than onnxruntime's attention operators, and a row of the result does not depend, in any bit, on how many
+rows are computed with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from paceline.signatures import CacheKind, CacheSpec
 from paceline_export.config import ClusteredHead, Rope
 from paceline_export.lower.onnx_head import cluster_logits
 from paceline_export.lower.onnx_weights import GraphWeights
@@ -34,14 +39,38 @@ class GraphState:
     node_count: int = 0
 
 
+@dataclass(frozen=True)
+class Rows:
+    """The KV rows of one target layer: keys and values, each one value [1, S, H] for every kv head."""
+
+    spec: CacheSpec
+    keys: list[ir.Value]
+    values: list[ir.Value]
+
+
 @dataclass
 class OnnxOps:
-    """The ops that do not depend on how attention reaches the KV rows; see `TargetOps` and `DrafterOps`."""
+    """`Ops` on the values of one graph.
+
+    Attributes:
+        positions: int64 [T].
+        rows: layer -> its KV rows; `cache_update` replaces the entry by the rows after the write.
+        starts: kind of cache -> int64 [1], the slot of this call's first row.
+        masks: kind of cache -> float32 [T, 1, S]; none where every row that is given is seen.
+        tables: rope -> cosines and sines [1, T, H / 2] of this call's positions.
+    """
 
     state: GraphState
-    positions: ir.Value  # int64 [T]
-    tape: ir.tape.Tape = field(default_factory=ir.tape.Tape)
+    positions: ir.Value
+    rows: dict[int, Rows] = field(default_factory=dict)
+    starts: dict[CacheKind, ir.Value] = field(default_factory=dict)
+    masks: dict[CacheKind, ir.Value] = field(default_factory=dict)
     tables: dict[Rope, tuple[ir.Value, ir.Value]] = field(default_factory=dict)
+    tape: ir.tape.Tape = field(default_factory=ir.tape.Tape)
+
+    def branch(self) -> OnnxOps:
+        """The same graph's values, for a subgraph with nodes of its own."""
+        return replace(self, tape=ir.tape.Tape())
 
     def node(self, kind: str, *inputs: ir.Value, domain: str = "", **attributes: Any) -> ir.Value:
         """Adds a node with one output and returns that."""
@@ -137,6 +166,45 @@ class OnnxOps:
         """[T, heads, H] -> [1, T, heads * H]."""
         size = width(x, axis=1) * head_dim
         return shaped(self.reshape(x, 1, -1, size), ir.Shape([1, "T", size]))
+
+    def cache_update(self, layer: int, k: ir.Value, v: ir.Value) -> Rows:
+        past = self.rows[layer]
+        spec = past.spec
+
+        def write(cached: Sequence[ir.Value], new: ir.Value) -> list[ir.Value]:
+            parts = self.by_head(new, spec.kv_heads, spec.head_dim)
+            pairs = zip(cached, parts, strict=True)
+            return [self.node("TensorScatter", rows, part, self.starts[spec.kind], axis=1) for rows, part in pairs]
+
+        self.rows[layer] = Rows(spec, write(past.keys, k), write(past.values, self.joined(v, spec.head_dim)))
+        return self.rows[layer]
+
+    def cache_read(self, layer: int) -> Rows:
+        return self.rows[layer]
+
+    def attention(self, q: ir.Value, kv: Rows, window: int | None) -> ir.Value:
+        """[1, T, N * H]; the mask of the cache's kind, or the choice of rows that are given, already knows the window."""
+        head_dim, kv_heads = kv.spec.head_dim, len(kv.keys)
+        heads = width(q) // head_dim // kv_heads
+        parts = self.by_head(q, kv_heads, heads * head_dim)
+        attended = [
+            self._attention_of_head(self.reshape(part, 1, -1, head_dim), k, v, kv.spec, heads)
+            for part, k, v in zip(parts, kv.keys, kv.values, strict=True)
+        ]
+        return attended[0] if kv_heads == 1 else self.node("Concat", *attended, axis=2)
+
+    def _attention_of_head(self, q: ir.Value, k: ir.Value, v: ir.Value, spec: CacheSpec, heads: int) -> ir.Value:
+        """All query heads of one kv head: q [1, T * heads, H] -> [1, T, heads * H]."""
+        scores = self.node("FusedMatMul", q, k, domain=CONTRIB, transB=1)
+        if spec.kind in self.masks:
+            by_row = self.add(self.reshape(scores, -1, heads, 0), self.masks[spec.kind])
+            scores = self.reshape(by_row, 1, -1, 0)
+        attended = self.node("MatMul", self.node("Softmax", scores, axis=-1), v)
+        return self.reshape(attended, 1, -1, heads * spec.head_dim)
+
+    def by_head(self, x: ir.Value, count: int, size: int) -> list[ir.Value]:
+        """[1, T, count * size] -> `count` values [1, T, size]."""
+        return [x] if count == 1 else list(self.nodes("Split", x, outputs=count, axis=2, num_outputs=count))
 
     def prepare_rotation(self, ropes: Sequence[Rope]) -> None:
         """Cosines and sines [1, T, H / 2] of this call's positions, computed in the graph: no table bounds the context."""

@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 
 from paceline import signatures
 from paceline.backends.base import DraftStep, Verified
+from paceline.backends.masks import Masks
 from paceline.backends.names import ONNXRUNTIME
 from paceline.bundle import Bundle
 from paceline.errors import InputError
 from paceline.kv_cache import KVCache
+from paceline.signatures import CacheKind
 
-# A single row goes through other kernels, which sum in another order. Rows of two and more are all alike, bit for bit, so a
-# decode call has a second row that nobody reads.
+# A single row goes through other kernels of a matrix product, which sum in another order. Rows of two and more are all
+# alike, bit for bit, so a decode call has a second row that nobody reads.
 LEAST_ROWS = 2
 DRAFTER_THREADS = 1  # a step is too small to share, and its spinning workers would slow the target's
 
@@ -89,7 +91,8 @@ class _TargetCall:
         self.cache, self.session = cache, backend.target
         self.io = self.session.io_binding()
         self.tokens, self.input_pos = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        self.rows, self.local_rows = np.zeros(1, np.int32), np.zeros(1, np.int32)
+        self.starts = {kind: np.zeros(1, np.int64) for kind in dict.fromkeys(spec.kind for spec in cache.specs)}
+        self.masks = Masks(cache, count)
         self.emit = np.array(emit)
         rows_out = count if emit else 0
         self.logits = np.zeros((rows_out, manifest.vocab_size), np.float32)
@@ -97,9 +100,8 @@ class _TargetCall:
         for name, array in (
             (signatures.TOKENS, self.tokens),
             (signatures.INPUT_POS, self.input_pos),
-            (signatures.ROWS, self.rows),
-            (signatures.LOCAL_ROWS, self.local_rows),
             (signatures.EMIT, self.emit),
+            *((signatures.CACHE_START[kind], start) for kind, start in self.starts.items()),
         ):
             _bind(self.io.bind_input, name, array)
         for name, array in ((signatures.LOGITS, self.logits), (signatures.ACTIVATIONS, self.activations)):
@@ -107,17 +109,27 @@ class _TargetCall:
                 _bind(self.io.bind_output, name, array)
             else:  # no rows, and so no memory to bind
                 self.io.bind_output(name, "cpu")
-        for name, buffer in cache.buffers.items():
-            _bind(self.io.bind_input, name, buffer)
-            _bind(self.io.bind_output, signatures.present(name), buffer)
 
     def run(self, tokens: NDArray[np.int64]) -> None:
         length, count = self.cache.length, len(self.tokens)
+        if self.masks.cover(length + count):
+            self._bind_caches()
         self.tokens[: len(tokens)] = tokens
         self.input_pos[:] = np.arange(length, length + count)
-        self.rows[0] = length + count
-        self.local_rows[0] = length + count - self.cache.local_start
+        for kind, start in self.starts.items():
+            start[0] = length - (self.cache.local_start if kind is CacheKind.LOCAL else 0)
+        for row in range(count):
+            self.masks.show(row, length + row + 1)
         self.session.run_with_iobinding(self.io)
+
+    def _bind_caches(self) -> None:
+        for kind in self.starts:
+            mask = self.masks.arrays[kind]
+            slots = mask.shape[3]
+            _bind(self.io.bind_input, signatures.MASK[kind], mask.reshape(-1, 1, slots))
+            for name, view in self.cache.heads(kind, slots).items():
+                _bind(self.io.bind_input, name, view[0])
+                _bind(self.io.bind_output, signatures.present(name), view[0])
 
 
 class _DrafterCall:

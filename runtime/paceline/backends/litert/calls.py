@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from paceline import signatures
 from paceline.backends.base import DraftStep
 from paceline.backends.litert.model import BoundCall, CompiledModel, Environment, TensorBuffer
+from paceline.backends.masks import Masks
 from paceline.kv_cache import KVCache, aligned_zeros
 from paceline.signatures import MASK, SIGNATURES, VERIFY, CacheKind
 
@@ -38,40 +39,14 @@ class CacheViews:
         return self._local | self._full[slots]
 
     def _buffers(self, kind: CacheKind, slots: int) -> dict[str, TensorBuffer]:
-        return {
-            name: TensorBuffer(self.environment, self.cache.buffers[tensor][:, head : head + 1, :slots])
-            for spec in self.cache.specs
-            if spec.kind is kind
-            for tensor in (spec.key, spec.value)
-            for head, name in enumerate(spec.head_names(tensor))
-        }
+        views = self.cache.heads(kind, slots)
+        return {name: TensorBuffer(self.environment, view) for name, view in views.items()}
 
-
-class Masks:
-    """What the rows of a call see: 0 where they do and a very negative number elsewhere."""
-
-    def __init__(self, views: CacheViews, rows: int):
-        self.views, self.rows, self.slots = views, rows, 0
-        self.arrays = {CacheKind.LOCAL: aligned_zeros((1, 1, rows, views.cache.local_slots))}
-
-    def cover(self, rows: int, call: BoundCall, buffers: Mapping[str, TensorBuffer]) -> None:
+    def cover(self, masks: Masks, rows: int, call: BoundCall, buffers: Mapping[str, TensorBuffer]) -> None:
         """Gives a call its buffers, masks and KV tensors, anew when `rows` cache rows need more or fewer slots."""
-        slots = self.views.cache.visible_slots(rows)
-        if slots != self.slots:
-            self.slots = slots
-            self.arrays[CacheKind.FULL] = aligned_zeros((1, 1, self.rows, slots))
-            masks = {MASK[kind]: TensorBuffer(self.views.environment, array) for kind, array in self.arrays.items()}
-            call.set_buffers({**buffers, **masks, **self.views.at(slots)})
-
-    def show(self, row: int, end: int) -> None:
-        """Lets a row see the cache rows below `end`, in local caches the newest `window` of them."""
-        cache = self.views.cache
-        for kind, array in self.arrays.items():
-            first, last = 0, end
-            if kind is CacheKind.LOCAL:
-                first, last = max(cache.local_start, end - cache.window) - cache.local_start, end - cache.local_start
-            array[0, 0, row] = signatures.MASKED
-            array[0, 0, row, first:last] = 0
+        if masks.cover(rows):
+            shown = {MASK[kind]: TensorBuffer(self.environment, array) for kind, array in masks.arrays.items()}
+            call.set_buffers({**buffers, **shown, **self.at(masks.slots)})
 
 
 class TargetCall:
@@ -83,8 +58,8 @@ class TargetCall:
 
     def __init__(self, models: Mapping[str, CompiledModel], views: CacheViews, rows: int):
         signature = SIGNATURES[rows]
-        self.cache, self.rows = views.cache, rows
-        self.call, self.masks = models["target"].bind(signature), Masks(views, rows)
+        self.views, self.cache, self.rows = views, views.cache, rows
+        self.call, self.masks = models["target"].bind(signature), Masks(views.cache, rows)
         self.arrays = _own_arrays(self.call, views)
         self.buffers = _buffers(views.environment, self.arrays)
         self.tokens = aligned_zeros((1, rows), np.int32)
@@ -99,7 +74,7 @@ class TargetCall:
 
     def run(self, tokens: NDArray[np.int64], start: int) -> None:
         """Writes the rows of `tokens`, at most as many as the call has, at position `start` and on."""
-        self.masks.cover(start + len(tokens), self.call, self.buffers)
+        self.views.cover(self.masks, start + len(tokens), self.call, self.buffers)
         self.tokens[0, : len(tokens)] = tokens
         self.tokens[0, len(tokens) :] = 0
         self.arrays[signatures.INPUT_POS][:] = np.arange(start, start + self.rows)
@@ -117,8 +92,8 @@ class DrafterCall:
     """One draft step over the committed rows."""
 
     def __init__(self, models: Mapping[str, CompiledModel], views: CacheViews, offset: int):
-        self.cache, self.offset = views.cache, offset
-        self.call, self.masks = models["drafter"].bind(signatures.DRAFT), Masks(views, 1)
+        self.views, self.cache, self.offset = views, views.cache, offset
+        self.call, self.masks = models["drafter"].bind(signatures.DRAFT), Masks(views.cache, 1)
         self.arrays = _own_arrays(self.call, views)
         self.buffers = _buffers(views.environment, self.arrays)
         joined = self.arrays[signatures.ACTIVATIONS]
@@ -135,7 +110,7 @@ class DrafterCall:
         """See `Graphs.draft`."""
         cache = self.cache
         if self._shown != (cache.length, cache.local_start):
-            self.masks.cover(cache.length, self.call, self.buffers)
+            self.views.cover(self.masks, cache.length, self.call, self.buffers)
             self.masks.show(0, cache.length)
             # Constant in a round: every step stands where the pending token will be written.
             self.arrays[signatures.INPUT_POS][0] = cache.length + self.offset
