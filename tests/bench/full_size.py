@@ -1,8 +1,10 @@
 """What a bundle of real size costs, on every backend that it has graphs for: `python tests/bench/full_size.py BUNDLE`.
 
-Every line is a process of its own, with 2 threads. "first load" packs the weights for LiteRT and hashes the files, which
-later loads need not. Memory is what is resident once all calls have run, mapped files included. Calls take turns, and their
-times are the fastest of the repeats. With random weights the numbers of a text mean nothing, and these cost the same.
+Every line is a process of its own, with 2 threads. The first load packs the weights for LiteRT and hashes the files, which
+later loads need not. Memory is what is resident after decode, verify and draft calls, mapped files included, and after prompts
+of random tokens, which touch most of what they can of the mapped tables; such pages can be dropped at any time. Calls take
+turns, and their times are the fastest of the repeats, those of verify as multiples of decode. They are the same for random
+weights as for trained ones.
 """
 
 from __future__ import annotations
@@ -23,7 +25,14 @@ from paceline.costs import measure_costs
 
 CONTEXTS, PREFILL, THREADS, REPEATS = (512, 4096), (128, 1024), 2, 10
 ROOM = 64  # rows beyond the context
-COLUMNS = ("load s, first / later", "resident GB", "decode ms", "verify 2 / 4 / 8, decode = 1", "draft step ms", "prefill s")
+COLUMNS = (
+    "load s, first / later",
+    "resident GB, then with prompts",
+    "decode ms",
+    "verify 2 / 4 / 8, decode = 1",
+    "draft step ms",
+    "prefill s",
+)
 
 
 def main(bundle: Path) -> None:
@@ -37,7 +46,7 @@ def main(bundle: Path) -> None:
                 prefill = ", ".join(f"{count}: {ms / 1000:.2f}" for count, ms in found["prefill_ms"].items())
                 cells = (
                     f"{first:.1f} / {found['load_s']:.1f}",
-                    f"{found['resident_bytes'] / 1e9:.2f}",
+                    " / ".join(f"{size / 1e9:.2f}" for size in found["resident_bytes"]),
                     f"{found['decode_ms']:.1f}",
                     ratios,
                     f"{found['draft_ms']:.2f}",
@@ -59,13 +68,15 @@ def measure(bundle: Path, backend: str, context: int) -> dict:
     model = paceline.load(bundle, backend=backend, threads=THREADS, capacity=max(context, *PREFILL) + ROOM)
     found: dict = {"load_s": perf_counter() - started}
     if context > 1:
-        costs = measure_costs(model, context, prefill=PREFILL, repeats=REPEATS)
+        costs = measure_costs(model, context, repeats=REPEATS)
+        resident = [psutil.Process().memory_info().rss]
+        prefill = measure_costs(model, 1, rows=(1,), prefill=PREFILL, repeats=3).prefill
         found |= {
             "decode_ms": costs.decode.minimum_ms,
             "verify_ratios": [costs.verify_ratio(length) for length in (1, 3, 7)],
             "draft_ms": costs.draft[3].minimum_ms / 3,
-            "prefill_ms": {count: cost.minimum_ms for count, cost in costs.prefill.items()},
-            "resident_bytes": psutil.Process().memory_info().rss,
+            "prefill_ms": {count: cost.minimum_ms for count, cost in prefill.items()},
+            "resident_bytes": [*resident, psutil.Process().memory_info().rss],
         }
     return found
 
