@@ -147,7 +147,8 @@ def sheets(report: Report) -> tuple[Sheet, Sheet]:
     for result in report.results:
         way = (result.backend, str(result.draft_length or "off"))
         expected = f"{result.expected_speedup:.2f}"
-        speed.append((*way, _spread(result.tokens_per_s, 1), _spread(result.speedup, 2), expected, _spread(result.first_token_ms)))
+        rate, gain = _spread(result.tokens_per_s, 1), _spread(result.speedup, 2)
+        speed.append((*way, rate, gain, expected, _spread(result.first_token_ms)))
         accepted = " ".join(f"{100 * share:.0f}" for share in result.acceptance_by_position)
         draft = f"{result.draft_ratio:.2f}" if result.draft_length else ""
         why.append((*way, f"{result.tokens_per_round:.2f}", accepted, f"{result.verify_ratio:.2f}", draft))
