@@ -27,6 +27,9 @@ ENVIRONMENT = (
 # QS8, QU8, dynamic FULLY_CONNECTED and the newest operators of XNNPACK, as LiteRT-LM asks for them.
 XNNPACK_FLAGS = 0x4B
 KEEP = CFUNCTYPE(None, c_void_p)(lambda _: None)  # a destructor for what is ours
+# Runs with new buffers in which LiteRT may say on stderr what it cannot do: it resizes its tensors in the first, and finds
+# them resized in the second.
+WATCHED_RUNS = 2
 SAID = 2  # lines of LiteRT's own errors that we pass on; the first ones name the cause
 OWN_KERNEL, DELEGATED = 2, 8  # kinds of profiler events: an operator outside XNNPACK, and one inside
 
@@ -177,7 +180,7 @@ class BoundCall:
         self._kept = [[buffers[tensor.name] for tensor in tensors] for tensors in (self.info.inputs, self.info.outputs)]
         inputs, outputs = ((Handle * len(kept))(*(buffer.handle.value for buffer in kept)) for kept in self._kept)
         self._arguments = (self.model.handle, self.info.index, len(inputs), inputs, len(outputs), outputs)
-        self._prepared = False
+        self._watched = WATCHED_RUNS
 
     def run(self) -> None:
         """Runs the signature on its buffers.
@@ -185,12 +188,12 @@ class BoundCall:
         Raises:
             LiteRtError: with LiteRT's status.
         """
-        if self._prepared:
-            status, said = self._run(*self._arguments), []
-        else:  # LiteRT resizes its tensors now, and says on stderr what it cannot do
+        if self._watched:
             with captured_stderr() as errors:
                 status, said = self._run(*self._arguments), errors()
-            self._prepared = True
+            self._watched -= 1
+        else:
+            status, said = self._run(*self._arguments), []
         if status != 0:
             failed = f"LiteRT {self.model.library.version} failed with status {status} while running a graph"
             raise LiteRtError("; ".join([failed, *said[:SAID]]))
