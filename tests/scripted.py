@@ -57,7 +57,8 @@ class ScriptedGraphs:
         self.drafted.append(token)
         text = committed + self.drafted
         drafted = self.drafts(text, next_token(text))
-        return DraftStep(drafted, 1.0, 1.0, np.full(WIDTH, -1, np.float32))
+        logits = np.where(np.arange(VOCABULARY) == drafted, 1, -np.inf).astype(np.float32)  # sure of it
+        return DraftStep(drafted, 1.0, 1.0, np.full(WIDTH, -1, np.float32), logits, np.arange(VOCABULARY))
 
 
 def scripted_pair(drafts: Drafts, capacity: int = 400) -> tuple[Target, Drafter, ScriptedGraphs]:

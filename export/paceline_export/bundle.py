@@ -127,6 +127,7 @@ def export(
             draft_position_offset=0,
             caches=cache_specs(target.config),
             drafter_layers=tuple(spec.layer for spec in drafter_caches(target.config, drafter.config)),
+            scored_tokens=drafter.config.scored_tokens,
             vocabulary_sha256=files[TOKENIZER_FILE].sha256,
             graphs=graphs,
             files=files,

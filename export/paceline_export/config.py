@@ -115,6 +115,11 @@ class DrafterConfig(Decoder):
     target_hidden_size: int
     head: ClusteredHead | None  # None: one dense product with the whole table
 
+    @property
+    def scored_tokens(self) -> int:
+        """Tokens that a draft step has a logit of."""
+        return self.vocab_size if self.head is None else self.head.top_k * (self.vocab_size // self.head.clusters)
+
 
 def target_config(raw: dict[str, Any], where: str) -> TargetConfig:
     """Reads a target's config.json.

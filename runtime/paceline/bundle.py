@@ -57,6 +57,7 @@ class Manifest:
     draft_position_offset: int
     caches: tuple[CacheSpec, ...]
     drafter_layers: tuple[int, ...]
+    scored_tokens: int  # that a draft step has a logit of
     vocabulary_sha256: str
     graphs: dict[str, GraphFiles]
     files: dict[str, StoredFile]
@@ -89,6 +90,7 @@ class Manifest:
                 {"layer": c.layer, "kind": c.kind.value, "kv_heads": c.kv_heads, "head_dim": c.head_dim} for c in self.caches
             ],
             "drafter_reads_layers": list(self.drafter_layers),
+            "drafter_scores_tokens": self.scored_tokens,
             "graphs": {backend: {"parts": g.parts, "signatures": g.signatures} for backend, g in self.graphs.items()},
             "files": {name: {"bytes": f.size, "sha256": f.sha256} for name, f in self.files.items()},
         }
@@ -127,6 +129,7 @@ class Manifest:
                     for c in raw["kv_cache"]
                 ),
                 drafter_layers=tuple(int(x) for x in raw["drafter_reads_layers"]),
+                scored_tokens=int(raw["drafter_scores_tokens"]),
                 vocabulary_sha256=model["vocabulary_sha256"],
                 graphs={
                     backend: GraphFiles({part: _plain(file) for part, file in g["parts"].items()}, g["signatures"])

@@ -116,6 +116,8 @@ TOKEN = "token"
 DRAFT_TOKEN = "draft_token"
 DRAFT_LOGIT = "draft_logit"
 DRAFT_LOGSUMEXP = "draft_logsumexp"
+DRAFT_LOGITS = "draft_logits"  # of all scored tokens
+DRAFT_SCORED = "draft_scored"  # these tokens; not there where they are the whole vocabulary
 PROJECTED_ACTIVATIONS = "projected_activations"
 
 
@@ -149,7 +151,7 @@ def onnx_target(caches: tuple[CacheSpec, ...], hidden_size: int, vocab_size: int
     )
 
 
-def onnx_drafter(caches: tuple[CacheSpec, ...], hidden_size: int) -> Signature:
+def onnx_drafter(caches: tuple[CacheSpec, ...], hidden_size: int, scored_tokens: int, vocab_size: int) -> Signature:
     """drafter.onnx: one draft step. `caches` are the target's that the drafter reads."""
     return Signature(
         inputs=(
@@ -163,6 +165,7 @@ def onnx_drafter(caches: tuple[CacheSpec, ...], hidden_size: int) -> Signature:
             Port(DRAFT_LOGIT, "float32", (1,)),
             Port(DRAFT_LOGSUMEXP, "float32", (1,)),
             Port(PROJECTED_ACTIVATIONS, "float32", (1, hidden_size)),
+            *_scored_ports(scored_tokens, vocab_size, "int64"),
         ),
     )
 
@@ -219,7 +222,9 @@ def tflite_target(
     )
 
 
-def tflite_drafter(caches: tuple[CacheSpec, ...], window: int, hidden_size: int) -> Signature:
+def tflite_drafter(
+    caches: tuple[CacheSpec, ...], window: int, hidden_size: int, scored_tokens: int, vocab_size: int
+) -> Signature:
     """drafter.tflite: one draft step over the committed rows of `caches`, the target's that the drafter reads.
 
     `activations` are the token's scaled embedding and the hidden state, joined.
@@ -237,8 +242,15 @@ def tflite_drafter(caches: tuple[CacheSpec, ...], window: int, hidden_size: int)
             Port(DRAFT_LOGIT, "float32", (1,)),
             Port(DRAFT_LOGSUMEXP, "float32", (1,)),
             Port(PROJECTED_ACTIVATIONS, "float32", (1, 1, hidden_size)),
+            *_scored_ports(scored_tokens, vocab_size, "int32"),
         ),
     )
+
+
+def _scored_ports(scored_tokens: int, vocab_size: int, dtype: str) -> list[Port]:
+    """What a drafter says of every token that it scores."""
+    tokens = [Port(DRAFT_SCORED, dtype, (scored_tokens,))] if scored_tokens < vocab_size else []
+    return [Port(DRAFT_LOGITS, "float32", (scored_tokens,)), *tokens]
 
 
 def _slots(kind: CacheKind, window: int) -> int | str:

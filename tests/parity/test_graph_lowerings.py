@@ -98,6 +98,9 @@ def test_draft_steps_equal_the_torch_lowering(exported: Exported, length: int) -
         assert abs(step.logit - float(choice.logit)) <= TOLERANCE
         assert abs(step.logsumexp - float(choice.logsumexp)) <= TOLERANCE
         assert np.abs(step.state - hidden.numpy()).max() <= TOLERANCE
+        ours, theirs = np.argsort(step.scored), np.argsort(choice.scored.flatten().numpy())
+        assert np.array_equal(step.scored[ours], choice.scored.flatten().numpy()[theirs])
+        assert np.abs(step.logits[ours] - choice.logits.flatten().numpy()[theirs]).max() <= TOLERANCE
 
 
 def test_a_later_round_sees_the_rows_committed_since(exported: Exported) -> None:

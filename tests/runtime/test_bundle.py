@@ -36,6 +36,7 @@ LITERAL = Manifest(
     draft_position_offset=-1,
     caches=(CacheSpec(3, CacheKind.LOCAL, 1, 16), CacheSpec(4, CacheKind.FULL, 2, 32)),
     drafter_layers=(3, 4),
+    scored_tokens=32,
     vocabulary_sha256="00" * 32,
     graphs={
         "onnxruntime": GraphFiles(
@@ -78,6 +79,7 @@ manifests = st.builds(
     draft_position_offset=st.sampled_from([0, -1]),
     caches=st.lists(st.builds(CacheSpec, counts, st.sampled_from(CacheKind), counts, counts), max_size=3).map(tuple),
     drafter_layers=st.lists(counts, max_size=3).map(tuple),
+    scored_tokens=counts,
     graphs=st.dictionaries(st.text(max_size=8), st.builds(GraphFiles, parts, signatures), max_size=2),
     files=st.dictionaries(names, st.builds(StoredFile, counts, st.text(max_size=8)), max_size=3),
 ).map(with_its_graphs)

@@ -14,13 +14,12 @@ from paceline.backends import BACKENDS
 from paceline.cli.command import Command, ExitCode
 from paceline.cli.run import acceptance
 from paceline.errors import InputError
-from paceline.model import DEFAULT_DRAFT_LENGTH
 from paceline_export.bundle import FORMATS, export, export_bytes
 from paceline_export.cli.progress import export_progress
 from paceline_export.recipes import F32
 
 PROMPT = "<|turn>user\nRead a line from the file and return it as a string.<turn|>\n<|turn>model\n"
-NEW_TOKENS = 128
+NEW_TOKENS, DRAFT_LENGTH = 128, 3
 REPEATS = 5
 
 
@@ -36,7 +35,7 @@ def run(options: Namespace) -> ExitCode:
         export(folder / "target", folder / "drafter", out, report, tuple(FORMATS), F32)
     # A temporary bundle leaves nothing behind in the cache directory.
     models = {name: paceline.load(out, backend=name, weight_cache=options.out is not None) for name in BACKENDS}
-    ways = [(name, length) for name in BACKENDS for length in (0, DEFAULT_DRAFT_LENGTH)]
+    ways = [(name, length) for name in BACKENDS for length in (0, DRAFT_LENGTH)]
 
     def measure(backend: str, draft_length: int) -> tuple[list[paceline.Piece], paceline.Stats]:
         pieces = list(models[backend].generate(options.prompt, max_new_tokens=NEW_TOKENS, draft_length=draft_length))

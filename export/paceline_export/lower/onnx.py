@@ -74,7 +74,7 @@ def _write_target(folder: Path, target: Target, stored: GraphWeights) -> Signatu
 def _write_drafter(folder: Path, target: Target, drafter: Drafter, stored: GraphWeights, of_target: GraphWeights) -> Signature:
     config, state = drafter.config, GraphState(stored)
     specs = drafter_caches(target.config, config)
-    signature = signatures.onnx_drafter(specs, config.target_hidden_size)
+    signature = signatures.onnx_drafter(specs, config.target_hidden_size, config.scored_tokens, config.vocab_size)
     inputs = {port.name: _value(port) for port in signature.inputs}
     op = OnnxOps(state, inputs[signatures.INPUT_POS], _rows(specs, inputs))
     op.prepare_rotation(list(config.ropes.values()))
@@ -84,7 +84,9 @@ def _write_drafter(folder: Path, target: Target, drafter: Drafter, stored: Graph
     token, hidden = inputs[signatures.TOKEN], inputs[signatures.ACTIVATIONS]
     head_state, projected = draft_state(op, config, drafter.weights, target_table, token, hidden)
     choice = draft_choice(op, config, drafter.weights, head_state)
-    _save(folder / DRAFTER_FILE, signature, inputs, [choice.token, choice.logit, choice.logsumexp, projected], op)
+    scored = [] if choice.scored is None else [choice.scored]
+    outputs = [choice.token, choice.logit, choice.logsumexp, projected, choice.logits, *scored]
+    _save(folder / DRAFTER_FILE, signature, inputs, outputs, op)
     return signature
 
 

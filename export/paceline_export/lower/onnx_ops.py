@@ -225,18 +225,21 @@ class OnnxOps:
         logits = cluster_logits(self, x, best, table, members)
         scored = self.reshape(self.node("Gather", tokens, best, axis=0), -1)
         choice = self.node("ArgMax", logits, axis=-1, keepdims=0)
-        return self._choice(logits, self.node("Gather", scored, choice, axis=0))
+        return self._choice(logits, self.node("Gather", scored, choice, axis=0), scored)
 
     def dense_head(self, x: ir.Value, table: Weight) -> DraftChoice:
         logits = self.linear(x, table)
-        return self._choice(logits, self.node("ArgMax", logits, axis=-1, keepdims=0))
+        return self._choice(logits, self.node("ArgMax", logits, axis=-1, keepdims=0), None)
 
-    def _choice(self, logits: ir.Value, token: ir.Value) -> DraftChoice:
+    def _choice(self, logits: ir.Value, token: ir.Value, scored: ir.Value | None) -> DraftChoice:
+        """Of logits [1, N] of the tokens `scored` [N]."""
         axis = self.constant([-1])
         return DraftChoice(
             token,
             self.node("ReduceMax", logits, axis, keepdims=0),
             self.node("ReduceLogSumExp", logits, axis, keepdims=0),
+            self.reshape(logits, -1),
+            scored,
         )
 
 

@@ -112,7 +112,9 @@ def _drafter(target: Target, drafter: Drafter, rounding: Rounding) -> list[Entry
     config, weights = drafter.config, drafter.weights
     specs = drafter_caches(target.config, drafter.config)
     entry = Entry(
-        ModelFile(rounding), signatures.DRAFT, signatures.tflite_drafter(specs, config.window, config.target_hidden_size)
+        ModelFile(rounding),
+        signatures.DRAFT,
+        signatures.tflite_drafter(specs, config.window, config.target_hidden_size, config.scored_tokens, config.vocab_size),
     )
     entry.read_caches(specs)
     entry.op.prepare_rotation(entry.inputs[signatures.INPUT_POS], list(config.ropes.values()))
@@ -124,6 +126,8 @@ def _drafter(target: Target, drafter: Drafter, rounding: Rounding) -> list[Entry
             signatures.DRAFT_LOGIT: choice.logit,
             signatures.DRAFT_LOGSUMEXP: choice.logsumexp,
             signatures.PROJECTED_ACTIVATIONS: projected,
+            signatures.DRAFT_LOGITS: choice.logits,
+            **({} if choice.scored is None else {signatures.DRAFT_SCORED: choice.scored}),
         }
     )
     return [entry]

@@ -10,7 +10,7 @@ the sums of a softmax have the same order as long as S and the slot of a row cha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -183,8 +183,9 @@ class TfliteOps(Nodes):
         choice = self._choice(self._cluster_logits(x, best, table, members))
         options = schema.GatherOptionsT
         candidates = self.node(Builtin.GATHER, [tokens, best], (head.top_k, size), options(), "int32")
-        inputs = [self.reshape(candidates, scored, dtype="int32"), choice.token]
-        return DraftChoice(self.node(Builtin.GATHER, inputs, (1,), options(), "int32"), choice.logit, choice.logsumexp)
+        candidates = self.reshape(candidates, scored, dtype="int32")
+        token = self.node(Builtin.GATHER, [candidates, choice.token], (1,), options(), "int32")
+        return replace(choice, token=token, scored=candidates)
 
     def _cluster_logits(self, x: Tensor, best: Tensor, table: Weight, members: NDArray[np.int64]) -> Tensor:
         """Logits [1, 1, top_k * size] of the tokens of clusters `best` [top_k], in the order of `members` [C, size]."""
@@ -210,7 +211,7 @@ class TfliteOps(Nodes):
         return self._choice(self.linear(x, table))
 
     def _choice(self, logits: Tensor) -> DraftChoice:
-        """The index of the largest of logits [1, 1, V], its value and the log-sum-exp, each [1]."""
+        """The index of the largest of logits [1, 1, N], its value and the log-sum-exp, each [1]."""
         flat = self.reshape(logits, 1, logits.shape[-1])
         axis = self.constant([1], np.int32)
         options = schema.ArgMaxOptionsT()
@@ -222,4 +223,5 @@ class TfliteOps(Nodes):
         shifted = self.node(Builtin.SUB, [flat, largest], flat.shape, schema.SubOptionsT())
         total = self.node(Builtin.SUM, [self.node(Builtin.EXP, [shifted], flat.shape), axis], (1, 1), keep)
         logsumexp = self.add(self.node(Builtin.LOG, [total], (1, 1)), largest)
-        return DraftChoice(index, self.reshape(largest, 1), self.reshape(logsumexp, 1))
+        flat = self.reshape(logits, logits.shape[-1])
+        return DraftChoice(index, self.reshape(largest, 1), self.reshape(logsumexp, 1), flat, scored=None)

@@ -144,4 +144,4 @@ class TorchOps:
 
 def _choose(logits: Tensor, tokens: Tensor) -> DraftChoice:
     logit, index = logits.max(-1)
-    return DraftChoice(tokens.gather(-1, index[..., None])[..., 0], logit, logits.logsumexp(-1))
+    return DraftChoice(tokens.gather(-1, index[..., None])[..., 0], logit, logits.logsumexp(-1), logits, tokens)

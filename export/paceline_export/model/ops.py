@@ -16,11 +16,18 @@ Value = Any  # a torch tensor, an ONNX graph value, ...
 
 @dataclass(frozen=True)
 class DraftChoice:
-    """What the drafter's head decides: the token, its logit and the log-sum-exp over the scored tokens."""
+    """What the drafter's head decides: the token, its logit and the log-sum-exp over the scored tokens.
+
+    Attributes:
+        logits: of all scored tokens.
+        scored: these tokens, in the order of `logits`; None where they are the whole vocabulary.
+    """
 
     token: Value
     logit: Value
     logsumexp: Value
+    logits: Value
+    scored: Value | None
 
 
 class Ops(Protocol):

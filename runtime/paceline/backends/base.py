@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,21 @@ class Verified:
 
 @dataclass(frozen=True)
 class DraftStep:
-    """What one drafter step proposes."""
+    """What one drafter step proposes; the arrays are the graph's own memory, valid until its next call.
+
+    Attributes:
+        logsumexp: over the tokens that the drafter scored.
+        state: [D] projected state, the next step's hidden.
+        logits: [N] of the scored tokens.
+        scored: [N] these tokens.
+    """
 
     token: int
     logit: float
-    logsumexp: float  # over the tokens that the drafter scored
-    state: NDArray[np.float32]  # [D] projected state, the next step's hidden; the drafter's own memory, as in `Verified`
+    logsumexp: float
+    state: NDArray[np.float32]
+    logits: NDArray[np.float32]
+    scored: NDArray[Any]
 
 
 class Graphs(Protocol):

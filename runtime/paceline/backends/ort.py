@@ -153,6 +153,10 @@ class _DrafterCall:
         _bind(self.io.bind_output, signatures.DRAFT_LOGIT, self.logit)
         _bind(self.io.bind_output, signatures.DRAFT_LOGSUMEXP, self.logsumexp)
         _bind(self.io.bind_output, signatures.PROJECTED_ACTIVATIONS, self.state)
+        self.logits, self.scored = np.zeros(manifest.scored_tokens, np.float32), np.arange(manifest.scored_tokens)
+        _bind(self.io.bind_output, signatures.DRAFT_LOGITS, self.logits)
+        if manifest.scored_tokens < manifest.vocab_size:
+            _bind(self.io.bind_output, signatures.DRAFT_SCORED, self.scored)
 
     def run(self, token: int, hidden: NDArray[np.float32]) -> DraftStep:
         cache = self.cache
@@ -167,7 +171,8 @@ class _DrafterCall:
         self.token[0] = token
         self.hidden[0] = hidden
         self.session.run_with_iobinding(self.io)
-        return DraftStep(int(self.choice[0]), float(self.logit[0]), float(self.logsumexp[0]), self.state[0])
+        choice, logit, logsumexp = int(self.choice[0]), float(self.logit[0]), float(self.logsumexp[0])
+        return DraftStep(choice, logit, logsumexp, self.state[0], self.logits, self.scored)
 
 
 def _bind(bind: Callable[..., None], name: str, array: NDArray[Any]) -> None:

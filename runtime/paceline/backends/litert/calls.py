@@ -104,6 +104,8 @@ class DrafterCall:
         self.lookup = models["embedder"].bind(VERIFY[1])
         token_ids = TensorBuffer(views.environment, self.token)
         self.lookup.set_buffers({signatures.TOKEN_IDS: token_ids, signatures.EMBEDDINGS: embedded})
+        scored = self.arrays.get(signatures.DRAFT_SCORED)
+        self.scored = np.arange(len(self.arrays[signatures.DRAFT_LOGITS])) if scored is None else scored
         self._shown: tuple[int, int] | None = None
 
     def run(self, token: int, hidden: NDArray[np.float32]) -> DraftStep:
@@ -122,7 +124,8 @@ class DrafterCall:
         choice, logit, logsumexp = (
             self.arrays[name][0] for name in (signatures.DRAFT_TOKEN, signatures.DRAFT_LOGIT, signatures.DRAFT_LOGSUMEXP)
         )
-        return DraftStep(int(choice), float(logit), float(logsumexp), self.arrays[signatures.PROJECTED_ACTIVATIONS][0, 0])
+        state, logits = self.arrays[signatures.PROJECTED_ACTIVATIONS][0, 0], self.arrays[signatures.DRAFT_LOGITS]
+        return DraftStep(int(choice), float(logit), float(logsumexp), state, logits, self.scored)
 
 
 def _own_arrays(call: BoundCall, views: CacheViews) -> dict[str, NDArray[Any]]:

@@ -30,7 +30,8 @@ def expected_signatures(manifest: Manifest, part: str) -> dict[str, Signature]:
     window, hidden = manifest.window, manifest.hidden_size
     per_layer = (manifest.layers, manifest.per_layer_size) if manifest.per_layer_size else None
     if part == "drafter":
-        return {signatures.DRAFT: signatures.tflite_drafter(manifest.drafter_caches, window, hidden)}
+        scored = manifest.scored_tokens, manifest.vocab_size
+        return {signatures.DRAFT: signatures.tflite_drafter(manifest.drafter_caches, window, hidden, *scored)}
 
     def made(rows: int) -> Signature:
         if part == "embedder":
