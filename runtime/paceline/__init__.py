@@ -9,16 +9,20 @@
 from paceline.errors import CapacityError, InputError, PacelineError, RollbackError
 from paceline.generate import FinishReason
 from paceline.model import Model, Piece, load
+from paceline.rules import Drafting
+from paceline.sampling import Sampling
 from paceline.stats import Stats, distinct_4grams
 
 __all__ = [
     "CapacityError",
+    "Drafting",
     "FinishReason",
     "InputError",
     "Model",
     "PacelineError",
     "Piece",
     "RollbackError",
+    "Sampling",
     "Stats",
     "distinct_4grams",
     "load",

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.acceptance import Accept, SyntheticAcceptance, accept_greedy
+from paceline.acceptance import SyntheticAcceptance
 from paceline.bench_report import Report, Result, Run
 from paceline.costs import measure_costs
 from paceline.errors import CapacityError, InputError
 from paceline.generate import MAX_DRAFT_LENGTH, generate
 from paceline.machine import Machine, peak_memory_bytes
 from paceline.model import Model
+from paceline.ngram import Lookup
+from paceline.rules import Greedy, Rule, Synthetic
 from paceline.stats import Stats
 
 WARM_UP_TOKENS = 16  # of a run that is not counted
@@ -29,7 +31,7 @@ class Plan:
     """What to measure. Messages name the command's options.
 
     Attributes:
-        draft_lengths: drafts a round; 0, the reference, is measured whether it is among them or not.
+        draft_lengths: drafts a round; None is as many as pay. 0, the reference, is measured whether it is there or not.
         new_tokens: tokens that every run emits; stop tokens do not end it.
         repeats: counted runs of each way.
         synthetic_acceptance: None compares drafts with the target's choice. A probability accepts each draft by chance
@@ -39,15 +41,17 @@ class Plan:
         InputError: a value is out of range.
     """
 
-    draft_lengths: tuple[int, ...] = (0, 1, 3, 7)
+    draft_lengths: tuple[int | None, ...] = (0, 1, 3, 7, None)
     new_tokens: int = 128
     repeats: int = 5
     synthetic_acceptance: float | None = None
 
     def __post_init__(self) -> None:
         for length in self.draft_lengths:
-            if not 0 <= length <= MAX_DRAFT_LENGTH:
-                raise InputError(f"--draft-lengths has {length}; allowed are 0 (plain decoding) to {MAX_DRAFT_LENGTH}.")
+            if length is not None and not 0 <= length <= MAX_DRAFT_LENGTH:
+                raise InputError(
+                    f"--draft-lengths has {length}; allowed are 0 (plain decoding) to {MAX_DRAFT_LENGTH}, and auto."
+                )
         if self.new_tokens < 2:
             raise InputError(f"--new-tokens is {self.new_tokens}; give 2 or more, because the first one is the prompt's work.")
         if self.repeats < 1:
@@ -56,15 +60,25 @@ class Plan:
             raise InputError(f"--synthetic-acceptance is {self.synthetic_acceptance}; allowed are probabilities from 0 to 1.")
 
     @property
-    def ways(self) -> tuple[int, ...]:
-        """The draft lengths to run, plain decoding first."""
-        return tuple(sorted({0, *self.draft_lengths}))
+    def fixed(self) -> tuple[int, ...]:
+        """The fixed draft lengths to run, plain decoding first."""
+        return tuple(sorted({0, *(length for length in self.draft_lengths if length is not None)}))
 
-    def accept(self) -> Accept:
-        """The rule for one run."""
+    @property
+    def ways(self) -> tuple[int | None, ...]:
+        """All draft lengths to run, the adaptive one last."""
+        return (*self.fixed, None) if None in self.draft_lengths else self.fixed
+
+    @property
+    def longest(self) -> int:
+        """Drafts that a round can have at most."""
+        return MAX_DRAFT_LENGTH if None in self.draft_lengths else self.fixed[-1]
+
+    def rule(self) -> Rule:
+        """For one run."""
         if self.synthetic_acceptance is None:
-            return accept_greedy
-        return SyntheticAcceptance(self.synthetic_acceptance, np.random.default_rng(SEED))
+            return Greedy()
+        return Synthetic(SyntheticAcceptance(self.synthetic_acceptance, np.random.default_rng(SEED)))
 
 
 def measure(models: Mapping[str, Model], prompt: Sequence[int], plan: Plan, progress: Progress) -> Report:
@@ -82,11 +96,11 @@ def measure(models: Mapping[str, Model], prompt: Sequence[int], plan: Plan, prog
     """
     if not prompt:
         raise InputError("--prompt has no tokens; give at least one.")
-    needed = len(prompt) + plan.new_tokens + plan.ways[-1]
+    needed = len(prompt) + plan.new_tokens + plan.longest
     for model in models.values():
         if needed > model.capacity:
             raise CapacityError(
-                f"{len(prompt)} prompt tokens, --new-tokens {plan.new_tokens} and {plan.ways[-1]} drafts need {needed} rows of "
+                f"{len(prompt)} prompt tokens, --new-tokens {plan.new_tokens} and {plan.longest} drafts need {needed} rows of "
                 f"the KV cache; --capacity is {model.capacity}, allowed are up to {model.manifest.max_positions}."
             )
     runs = run_in_turns(models, prompt, plan, progress)
@@ -94,7 +108,7 @@ def measure(models: Mapping[str, Model], prompt: Sequence[int], plan: Plan, prog
     results = []
     for name, model in models.items():
         progress(f"{name}: timing single calls")
-        rows = [length + 1 for length in plan.ways]
+        rows = [length + 1 for length in plan.fixed]
         costs = measure_costs(model, len(prompt) + plan.new_tokens // 2, rows)
         for length in plan.ways:
             own, plain = tuple(runs[name, length]), tuple(runs[name, 0])
@@ -114,40 +128,47 @@ def measure(models: Mapping[str, Model], prompt: Sequence[int], plan: Plan, prog
 
 def run_in_turns(
     models: Mapping[str, Model], prompt: Sequence[int], plan: Plan, progress: Progress
-) -> dict[tuple[str, int], list[Run]]:
+) -> dict[tuple[str, int | None], list[Run]]:
     """(backend, draft length) -> its counted runs. Every way runs once in a repeat, after a warm-up of all."""
 
-    def warm_up(name: str, length: int, text: Sequence[int]) -> None:
-        run_once(models[name], text, length, WARM_UP_TOKENS, plan.accept())
+    def warm_up(name: str, length: int | None, text: Sequence[int]) -> None:
+        run_once(models[name], text, length, WARM_UP_TOKENS, plan.rule())
 
-    runs: dict[tuple[str, int], list[Run]] = {(name, length): [] for name in models for length in plan.ways}
+    runs: dict[tuple[str, int | None], list[Run]] = {(name, length): [] for name in models for length in plan.ways}
     for name, length in runs:
-        progress(f"{name}, draft length {length}: warm-up")
+        progress(f"{name}, draft length {named(length)}: warm-up")
         warm_up(name, length, prompt)
     for repeat in range(plan.repeats):
         for (name, length), counted in runs.items():
             if length == 0:  # a backend's turn begins, while the other's threads may still spin for work
                 warm_up(name, length, prompt[:WARM_UP_TOKENS])
-            progress(f"{name}, draft length {length}: repeat {repeat + 1} of {plan.repeats}")
-            counted.append(run_once(models[name], prompt, length, plan.new_tokens, plan.accept()))
+            progress(f"{name}, draft length {named(length)}: repeat {repeat + 1} of {plan.repeats}")
+            counted.append(run_once(models[name], prompt, length, plan.new_tokens, plan.rule()))
     return runs
 
 
-def run_once(model: Model, prompt: Sequence[int], draft_length: int, new_tokens: int, accept: Accept) -> Run:
+def run_once(model: Model, prompt: Sequence[int], draft_length: int | None, new_tokens: int, rule: Rule) -> Run:
     """Generates exactly `new_tokens` tokens, or fewer where the KV cache ends before."""
-    stats = Stats()
+    stats, adaptive = Stats(), draft_length is None
     with model.sequence() as (target, drafter):
         emitted = generate(
             target,
             drafter,
             prompt,
-            draft_length=draft_length,
+            rule=rule,
+            draft_length=model.draft_length(draft_length),
             max_new_tokens=new_tokens,
             stop_ids=frozenset(),  # so that every way emits as many tokens
             stats=stats,
-            accept=accept,
+            # A lookup's drafts are kept by chance there, too, and it would earn what it does not deserve.
+            lookup=Lookup(prompt) if adaptive and not isinstance(rule, Synthetic) else None,
         )
         return Run(tuple(each.token for each in emitted), stats)
+
+
+def named(draft_length: int | None) -> str:
+    """A draft length for a person."""
+    return "auto" if draft_length is None else str(draft_length)
 
 
 def fit_prompt(model: Model, text: str, count: int | None) -> list[int]:

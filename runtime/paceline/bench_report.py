@@ -40,12 +40,13 @@ class Result:
     """One draft length on one backend; every rate is derived from its runs.
 
     Attributes:
+        draft_length: None is adaptive, which has no cost of its own: `costs` are those of fixed lengths.
         runs: one a repeat.
         plain: those of draft length 0 on this backend in the same repeats.
     """
 
     backend: str
-    draft_length: int
+    draft_length: int | None
     runs: tuple[Run, ...]
     plain: tuple[Run, ...]
     costs: Costs
@@ -78,18 +79,20 @@ class Result:
         return self.runs[0].stats.acceptance_by_position
 
     @property
-    def verify_ratio(self) -> float:
+    def verify_ratio(self) -> float | None:
         """See `Costs.verify_ratio`."""
-        return self.costs.verify_ratio(self.draft_length)
+        return None if self.draft_length is None else self.costs.verify_ratio(self.draft_length)
 
     @property
-    def draft_ratio(self) -> float:
+    def draft_ratio(self) -> float | None:
         """See `Costs.draft_ratio`."""
-        return self.costs.draft_ratio(self.draft_length)
+        return None if self.draft_length is None else self.costs.draft_ratio(self.draft_length)
 
     @property
-    def expected_speedup(self) -> float:
+    def expected_speedup(self) -> float | None:
         """`expected_speedup` of the measured acceptance, or of the synthetic one as it was asked for."""
+        if self.draft_length is None or self.verify_ratio is None or self.draft_ratio is None:
+            return None
         accepted = self.acceptance_by_position
         if self.synthetic_acceptance is not None:
             accepted = [self.synthetic_acceptance**position for position in range(1, self.draft_length + 1)]
@@ -106,13 +109,14 @@ class Result:
         """All figures; a spread is an object of median, minimum and maximum."""
         return {
             "backend": self.backend,
-            "draft_length": self.draft_length,
+            "draft_length": "auto" if self.draft_length is None else self.draft_length,
             "first_token_ms": asdict(self.first_token_ms),
             "tokens_per_s": asdict(self.tokens_per_s),
             "speedup": asdict(self.speedup),
             "expected_speedup": self.expected_speedup,
             "tokens_per_round": self.tokens_per_round,
             "acceptance_by_position": self.acceptance_by_position,
+            "sources": {name: asdict(own) for name, own in self.runs[0].stats.sources.items()},
             "verify_ratio": self.verify_ratio,
             "draft_ratio": self.draft_ratio,
             "same_tokens": self.same_tokens,

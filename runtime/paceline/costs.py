@@ -100,7 +100,7 @@ def measure_costs(
         calls: dict[tuple[str, int], Callable[[], object]] = {}
         for count in counts:  # in the order of a round, because a call finds in the CPU's caches what the last one left
             if count > 1:
-                calls["draft", count - 1] = partial(drafter.draft, tokens[0], hidden, count - 1)
+                calls["draft", count - 1] = partial(drafter.chain, tokens[0], hidden, count - 1)
             calls["verify", count] = partial(target.verify, tokens[:count])
         for count in prefill:
             calls["prefill", count] = partial(_prefill_afresh, fresh, tokens[:count])

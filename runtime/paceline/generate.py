@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from enum import Enum
 from time import perf_counter
 
-from paceline.acceptance import Accept, accept_greedy
-from paceline.drafter import Drafter
+from paceline.draft_length import MOST_DRAFTS, DraftLength, Source
+from paceline.drafter import Drafter, never
+from paceline.ngram import Lookup
+from paceline.rules import Rule
 from paceline.stats import Stats
 from paceline.target import Target
 
-MAX_DRAFT_LENGTH = 7  # verify serves up to 8 rows
+MAX_DRAFT_LENGTH = MOST_DRAFTS  # verify serves up to 8 rows
 
 
 class FinishReason(Enum):
     """Why a generation ended."""
 
-    STOP = "stop"  # a stop token
+    STOP = "stop"  # a stop token, or a stop text
     LENGTH = "length"  # the budget is spent, or the KV cache is full
+    CANCELLED = "cancelled"  # somebody asked for it
 
 
 @dataclass(frozen=True)
@@ -36,23 +39,25 @@ def generate(
     drafter: Drafter,
     prompt: Sequence[int],
     *,
-    draft_length: int,
+    rule: Rule,
+    draft_length: DraftLength,
     max_new_tokens: int | None,
     stop_ids: frozenset[int],
     stats: Stats,
-    accept: Accept = accept_greedy,
+    lookup: Lookup | None = None,
 ) -> Iterator[Emitted]:
-    """Greedy decoding of an empty cache's sequence; the tokens do not depend on the drafts.
+    """Continues a sequence; how its tokens are distributed, or which they are, does not depend on the drafts.
 
     After every round the cache holds the rows of all tokens but the newest one, which is pending.
 
     Args:
-        prompt: at least one token.
-        draft_length: drafts a round, 0 to MAX_DRAFT_LENGTH; 0 is plain decoding.
+        prompt: at least one token, to follow what the cache holds.
+        rule: how drafts are drawn and judged, and so what the target itself would write.
+        draft_length: how many drafts a round has, and whose.
         max_new_tokens: the budget of emitted tokens; None is no limit but the cache's capacity.
         stop_ids: tokens that end the text; the one that does is emitted.
         stats: counts what happens.
-        accept: which drafts to keep; the tokens are those of plain decoding with `accept_greedy` only.
+        lookup: of the text so far, the prompt included; None proposes nothing.
 
     Raises:
         CapacityError: the prompt does not fit; raised before any graph runs.
@@ -61,11 +66,12 @@ def generate(
     stats.prompt_tokens = len(prompt)
     room = target.cache.capacity - target.cache.length - len(prompt) + 1
     budget = room if max_new_tokens is None else min(max_new_tokens, room)
+    lookup = lookup or Lookup()
     started = perf_counter()
     target.prefill(prompt[:-1])
     drafts: list[int] = []
     verified = target.verify(prompt[-1:])
-    outcome = accept(drafts, verified.logits)
+    outcome = rule.accept(drafts, verified.logits)
     stats.prefill_ms = 1000 * (perf_counter() - started)
 
     while True:
@@ -73,19 +79,33 @@ def generate(
         for index, token in enumerate([*drafts[: outcome.accepted], outcome.token]):
             target.commit(1)  # the row of the token before this one; what follows a stop is never committed
             stats.emitted += 1
+            lookup.push(token)
             reason = _finish(token in stop_ids, stats.emitted >= budget)
             yield Emitted(token, index < outcome.accepted, reason)
             if reason:
                 return
-        started = perf_counter()
-        length = min(draft_length, budget - stats.emitted - 1)
-        drafts = [step.token for step in drafter.draft(outcome.token, hidden, length)]
+        started, pending = perf_counter(), outcome.token
+        most = min(MAX_DRAFT_LENGTH, budget - stats.emitted - 1)
+        offered = lookup.propose(most)
+        choice = draft_length.next(most, len(offered))
+        if choice.source is Source.LOOKUP:
+            drafts = offered[: choice.length]
+        else:
+            stop = draft_length.stop if rule.may_stop else never
+            drafts = drafter.draft(pending, hidden, choice.length, rule.choose, stop)
+        tried = drafter.chain(pending, hidden, int(choice.trial))
         drafted = perf_counter()
-        verified = target.verify([outcome.token, *drafts])
-        outcome = accept(drafts, verified.logits)
+        verified = target.verify([pending, *drafts])
+        outcome = rule.accept(drafts, verified.logits)
         stats.draft_ms += 1000 * (drafted - started)
         stats.verify_ms += 1000 * (perf_counter() - drafted)
-        stats.record_round(len(drafts), outcome.accepted)
+        stats.record_round(choice.source, len(drafts), outcome.accepted, len(tried))
+        draft_length.record(choice, len(drafts), outcome.accepted)
+        first = drafts[0] if outcome.accepted else outcome.token
+        if tried:
+            draft_length.observe(Source.DRAFTER, rule.right(tried[0], first, verified.logits[0]))
+        if offered and choice.source is not Source.LOOKUP:
+            draft_length.observe(Source.LOOKUP, rule.right(offered[0], first, verified.logits[0]))
 
 
 def _finish(stopped: bool, spent: bool) -> FinishReason | None:

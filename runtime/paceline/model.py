@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import json
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from threading import Event
+from typing import TypedDict, Unpack
 
 from tokenizers import Tokenizer
 
 from paceline.backends import open_backend
 from paceline.backends.base import Backend
 from paceline.bundle import Bundle, Manifest
+from paceline.draft_length import Adaptive, CallCosts, DraftLength, Fixed, Off
 from paceline.drafter import Drafter
 from paceline.errors import InputError
 from paceline.generate import MAX_DRAFT_LENGTH, FinishReason, generate
 from paceline.kv_cache import KVCache
+from paceline.ngram import Lookup
+from paceline.rules import Drafting, Rule, rule_for
+from paceline.sampling import GREEDY, Sampling
 from paceline.stats import Stats
 from paceline.target import Target
-from paceline.text import TextStream, load_tokenizer
+from paceline.text import StopTexts, TextStream, load_tokenizer
 
 DEFAULT_CAPACITY = 4096
-DEFAULT_DRAFT_LENGTH = 3
+GENERATION_CONFIG = "generation_config.json"
 
 
 @dataclass(frozen=True)
@@ -35,11 +44,69 @@ class Piece:
     stats: Stats | None  # set on the last piece
 
 
-class Model:
-    """A loaded bundle. Weights are shared by all generations, each of which has a KV cache of its own."""
+class GenerateOptions(TypedDict, total=False):
+    """What a caller may say of a generation; see `Settings`."""
 
-    def __init__(self, manifest: Manifest, tokenizer: Tokenizer, backend: Backend, capacity: int):
+    max_new_tokens: int | None
+    draft_length: int | None
+    sampling: Sampling
+    drafting: Drafting
+    stop: Sequence[str]
+    cancel: Event | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to generate.
+
+    Attributes:
+        max_new_tokens: at least 1; None is no limit but the capacity.
+        draft_length: drafts a round, 0 to 7; 0 is plain decoding, None takes as many as pay.
+        sampling: how the target chooses tokens; greedily unless it says otherwise.
+        drafting: how drafts are drawn where the target samples.
+        stop: texts in front of which the output ends.
+        cancel: ends the generation once it is set, from any thread.
+
+    Raises:
+        InputError: a value is out of range.
+    """
+
+    max_new_tokens: int | None = None
+    draft_length: int | None = None
+    sampling: Sampling = GREEDY
+    drafting: Drafting = Drafting.GREEDY
+    stop: Sequence[str] = ()
+    cancel: Event | None = None
+
+    def __post_init__(self) -> None:
+        if self.draft_length is not None and not 0 <= self.draft_length <= MAX_DRAFT_LENGTH:
+            raise InputError(f"draft length is {self.draft_length}; allowed are 0 (off) to {MAX_DRAFT_LENGTH}, or None.")
+        if self.max_new_tokens is not None and self.max_new_tokens < 1:
+            raise InputError(f"max_new_tokens is {self.max_new_tokens}; give 1 or more.")
+        if isinstance(self.stop, str) or not all(self.stop):
+            raise InputError(f"stop is {self.stop!r}; give a list of texts that are not empty.")
+
+
+class Model:
+    """A loaded bundle. Weights are shared by all generations, each of which has a KV cache of its own.
+
+    Attributes:
+        threads: as they were asked for.
+        sampling: what the checkpoint's generation_config.json asks for.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        tokenizer: Tokenizer,
+        backend: Backend,
+        capacity: int,
+        threads: int | None = None,
+        sampling: Sampling = GREEDY,
+    ):
         self.manifest, self.tokenizer, self.backend, self.capacity = manifest, tokenizer, backend, capacity
+        self.threads, self.sampling = threads, sampling
+        self._costs: CallCosts | None = None
         self._idle: list[tuple[Target, Drafter]] = []
 
     def encode(self, prompt: str) -> list[int]:
@@ -50,19 +117,12 @@ class Model:
             tokens.pop(0)
         return tokens if bos is None or tokens[:1] == [bos] else [bos, *tokens]
 
-    def generate(
-        self,
-        prompt: str | Sequence[int],
-        *,
-        max_new_tokens: int | None = None,
-        draft_length: int = DEFAULT_DRAFT_LENGTH,
-    ) -> Iterator[Piece]:
-        """Continues a prompt greedily. The text does not depend on the draft length.
+    def generate(self, prompt: str | Sequence[int], **options: Unpack[GenerateOptions]) -> Iterator[Piece]:
+        """Continues a prompt. What is written, or how it is distributed, does not depend on the draft length.
 
         Args:
             prompt: text, or tokens taken as they are.
-            max_new_tokens: at least 1; None is no limit but the capacity.
-            draft_length: drafts a round, 0 to 7; 0 is plain decoding.
+            options: see `GenerateOptions`.
 
         Returns:
             an iterator of pieces. Leaving it early is allowed, and ends the generation.
@@ -71,18 +131,87 @@ class Model:
             InputError: an argument is out of range.
             CapacityError: the prompt does not fit; raised before any graph runs.
         """
+        settings = Settings(**options)
         tokens = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        if not 0 <= draft_length <= MAX_DRAFT_LENGTH:
-            raise InputError(f"draft length is {draft_length}; allowed are 0 (off) to {MAX_DRAFT_LENGTH}.")
-        if max_new_tokens is not None and max_new_tokens < 1:
-            raise InputError(f"max_new_tokens is {max_new_tokens}; give 1 or more.")
         if not tokens:
             raise InputError("the prompt has no tokens; give at least one.")
         for token in tokens:
             if not 0 <= token < self.manifest.vocab_size:
                 most = self.manifest.vocab_size - 1
                 raise InputError(f"prompt token {token} is not in the vocabulary; ids go from 0 to {most}.")
-        return self._pieces(tokens, max_new_tokens, draft_length)
+        rule = rule_for(settings.sampling, settings.drafting, self.manifest.vocab_size, tokens)
+        return self._in_a_new_sequence(tokens, rule, settings)
+
+    def generate_many(
+        self, prompts: Sequence[str | Sequence[int]], *, at_once: int = 4, **options: Unpack[GenerateOptions]
+    ) -> Iterator[tuple[int, Piece]]:
+        """Continues several prompts in turns, each with a KV cache of its own; the texts are those of one by one.
+
+        Args:
+            prompts: each as for `generate`.
+            at_once: how many are begun at a time; each takes the memory of a cache.
+            options: of all of them.
+
+        Returns:
+            an iterator of pieces, each with the index of its prompt.
+
+        Raises:
+            InputError, CapacityError: as `generate`.
+        """
+        if at_once < 1:
+            raise InputError(f"at_once is {at_once}; give 1 or more.")
+        generations = [(index, self.generate(prompt, **options)) for index, prompt in enumerate(prompts)]
+        return _in_turns(generations, at_once)
+
+    def _in_a_new_sequence(self, tokens: list[int], rule: Rule, settings: Settings) -> Iterator[Piece]:
+        with self.sequence() as (target, drafter):
+            yield from self.continue_sequence(target, drafter, tokens, rule, Lookup(tokens), settings)
+
+    def continue_sequence(
+        self, target: Target, drafter: Drafter, tokens: list[int], rule: Rule, lookup: Lookup, settings: Settings
+    ) -> Iterator[Piece]:
+        """Generates behind the rows that a sequence holds.
+
+        Args:
+            tokens: that follow these rows, at least one.
+            rule, lookup: those of all the text so far, `tokens` included.
+        """
+        stats, text, stops = Stats(), TextStream(self.tokenizer), StopTexts(settings.stop)
+        emitted = generate(
+            target,
+            drafter,
+            tokens,
+            rule=rule,
+            draft_length=self.draft_length(settings.draft_length),
+            max_new_tokens=settings.max_new_tokens,
+            stop_ids=frozenset(self.manifest.stop_ids),
+            stats=stats,
+            lookup=lookup,
+        )
+        for each in emitted:
+            reason = each.finish_reason
+            piece, stopped = stops.push(text.push(each.token) + (text.finish() if reason else ""))
+            if stopped:
+                reason = FinishReason.STOP
+            elif reason:
+                piece += stops.finish()
+            elif settings.cancel and settings.cancel.is_set():
+                reason, piece = FinishReason.CANCELLED, piece + text.finish() + stops.finish()
+            yield Piece(each.token, piece, each.from_draft, reason, stats if reason else None)
+            if reason:
+                return
+
+    def draft_length(self, wanted: int | None) -> DraftLength:
+        """The policy of one generation; None is adaptive, for which calls are timed once on this device."""
+        if wanted is not None:
+            return Fixed(wanted)
+        if self.capacity < MAX_DRAFT_LENGTH + 2:  # no room to measure in
+            return Off()
+        if self._costs is None:
+            from paceline.calibration import calibrated  # it drives a model itself
+
+            self._costs = calibrated(self, self.threads)
+        return Adaptive(self._costs)
 
     @contextmanager
     def sequence(self) -> Iterator[tuple[Target, Drafter]]:
@@ -102,21 +231,16 @@ class Model:
         finally:
             self._idle.append(sequence)
 
-    def _pieces(self, tokens: list[int], max_new_tokens: int | None, draft_length: int) -> Iterator[Piece]:
-        stats, text = Stats(), TextStream(self.tokenizer)
-        with self.sequence() as (target, drafter):
-            for emitted in generate(
-                target,
-                drafter,
-                tokens,
-                draft_length=draft_length,
-                max_new_tokens=max_new_tokens,
-                stop_ids=frozenset(self.manifest.stop_ids),
-                stats=stats,
-            ):
-                piece, last = text.push(emitted.token), emitted.finish_reason is not None
-                piece += text.finish() if last else ""
-                yield Piece(emitted.token, piece, emitted.from_draft, emitted.finish_reason, stats if last else None)
+
+def _in_turns(generations: Sequence[tuple[int, Iterator[Piece]]], at_once: int) -> Iterator[tuple[int, Piece]]:
+    waiting, active = deque(generations), deque[tuple[int, Iterator[Piece]]]()
+    while waiting or active:
+        while waiting and len(active) < at_once:
+            active.append(waiting.popleft())
+        index, pieces = active.popleft()
+        for piece in islice(pieces, 1):
+            yield index, piece
+            active.append((index, pieces))
 
 
 def load(
@@ -147,4 +271,15 @@ def load(
     if threads is not None and threads < 1:
         raise InputError(f"threads is {threads}; give 1 or more.")
     runner = open_backend(opened, backend, threads, weight_cache)
-    return Model(opened.manifest, load_tokenizer(opened.folder), runner, capacity)
+    return Model(opened.manifest, load_tokenizer(opened.folder), runner, capacity, threads, _sampling(opened))
+
+
+def _sampling(bundle: Bundle) -> Sampling:
+    file = bundle.folder / GENERATION_CONFIG
+    if GENERATION_CONFIG not in bundle.manifest.files:
+        return GREEDY
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{file} cannot be read as JSON ({error}); export the bundle again.") from None
+    return Sampling.from_generation_config(raw)

@@ -6,6 +6,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from paceline.draft_length import Source
+
+
+@dataclass
+class SourceStats:
+    """What one proposer of drafts did."""
+
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+
 
 @dataclass
 class Stats:
@@ -13,6 +24,8 @@ class Stats:
 
     Attributes:
         accepted_at, drafted_at: for draft position 1, 2, ..: how often it was accepted, how often proposed.
+        sources: the rounds with drafts, by who proposed them.
+        trials: draft steps whose token was only compared with what the target wrote.
     """
 
     prompt_tokens: int = 0
@@ -24,13 +37,19 @@ class Stats:
     bonuses: int = 0
     accepted_at: list[int] = field(default_factory=list)
     drafted_at: list[int] = field(default_factory=list)
+    sources: dict[str, SourceStats] = field(default_factory=dict)
+    trials: int = 0
     prefill_ms: float = 0.0  # up to the first token
     draft_ms: float = 0.0
     verify_ms: float = 0.0
 
-    def record_round(self, drafted: int, accepted: int) -> None:
+    def record_round(self, source: Source, drafted: int, accepted: int, trials: int = 0) -> None:
         """Counts one verify pass and the drafts that went into it."""
         self.rounds += 1
+        self.trials += trials
+        if drafted:
+            own = self.sources.setdefault(source.value, SourceStats())
+            own.rounds, own.drafted, own.accepted = own.rounds + 1, own.drafted + drafted, own.accepted + accepted
         self.drafted += drafted
         self.accepted += accepted
         if accepted < drafted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -20,6 +21,39 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         return Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception
         raise InputError(f"{file} cannot be read ({error}); export the bundle again.") from None
+
+
+class StopTexts:
+    """Ends a text in front of the first of some strings, whichever tokens and rounds they span.
+
+    What could be the beginning of one is held back until more is known.
+    """
+
+    def __init__(self, stops: Sequence[str]):
+        self.stops, self.held = stops, ""
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """What of the text so far can be shown, and whether a stop ended it."""
+        self.held += text
+        found = [start for stop in self.stops if (start := self.held.find(stop)) >= 0]
+        if found:
+            shown, self.held = self.held[: min(found)], ""
+            return shown, True
+        most = max((len(stop) - 1 for stop in self.stops), default=0)
+        waiting = next(
+            (size for size in range(min(most, len(self.held)), 0, -1) if self._begins(self.held[-size:])),
+            0,
+        )
+        shown, self.held = self.held[: len(self.held) - waiting], self.held[len(self.held) - waiting :]
+        return shown, False
+
+    def finish(self) -> str:
+        """What was held back, when the text ends by itself."""
+        held, self.held = self.held, ""
+        return held
+
+    def _begins(self, text: str) -> bool:
+        return any(stop.startswith(text) for stop in self.stops)
 
 
 class TextStream:

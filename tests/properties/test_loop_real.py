@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,11 @@ from reference import Reference
 import paceline
 from paceline.backends import BACKENDS
 from paceline.backends.base import DraftStep, Graphs, Verified
+from paceline.draft_length import Fixed
 from paceline.drafter import Drafter
 from paceline.generate import MAX_DRAFT_LENGTH, generate
 from paceline.kv_cache import KVCache
+from paceline.rules import Greedy
 from paceline.signatures import PREFILL_CHUNK
 from paceline.stats import Stats
 from paceline.target import Target
@@ -56,7 +59,7 @@ class GivenDrafts:
         position = self.cache.length + self.step
         true = self.text[position] if position < len(self.text) else 0
         drafted = true if self.right[position % len(self.right)] else (true + 1) % tiny.VOCABULARY
-        return DraftStep(drafted, real.logit, real.logsumexp, real.state)
+        return replace(real, token=drafted)
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
@@ -112,7 +115,16 @@ def test_drafts_right_wrong_or_mixed_give_the_plain_tokens(
     prompt = some_tokens(length, length)
     graphs.text, graphs.right = prompt + continuations[length], right
     target.cache.reset()
-    emitted = generate(target, drafter, prompt, draft_length=k, max_new_tokens=24, stop_ids=STOPS, stats=(stats := Stats()))
+    emitted = generate(
+        target,
+        drafter,
+        prompt,
+        rule=Greedy(),
+        draft_length=Fixed(k),
+        max_new_tokens=24,
+        stop_ids=STOPS,
+        stats=(stats := Stats()),
+    )
     assert [e.token for e in emitted] == continuations[length]
     if all(right):
         assert stats.accepted == stats.drafted

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from scripted import VOCABULARY, next_token, scripted_pair
 
 from paceline.acceptance import SyntheticAcceptance
+from paceline.draft_length import Fixed
 from paceline.generate import MAX_DRAFT_LENGTH, Emitted, generate
+from paceline.rules import Synthetic
 from paceline.stats import Stats
 
 LOGITS = np.random.default_rng(1).standard_normal((MAX_DRAFT_LENGTH + 1, 50)).astype(np.float32)
@@ -64,11 +66,11 @@ def run(probability: float, prompt: list[int], length: int, budget: int) -> tupl
         target,
         drafter,
         prompt,
-        draft_length=length,
+        rule=Synthetic(synthetic(probability)),
+        draft_length=Fixed(length),
         max_new_tokens=budget,
         stop_ids=frozenset(),
         stats=stats,
-        accept=synthetic(probability),
     )
     return list(rounds), stats
 

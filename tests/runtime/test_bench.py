@@ -22,6 +22,7 @@ from paceline.bench import Plan, fit_prompt, run_in_turns, run_once
 from paceline.bench_report import Report, Result, Run, Spread, expected_speedup
 from paceline.cli.main import main
 from paceline.costs import Cost, Costs
+from paceline.draft_length import Source
 from paceline.machine import Machine, cpu_name, peak_memory_bytes
 from paceline.stats import Stats
 
@@ -54,7 +55,7 @@ def ran(decode_ms: float, tokens: tuple[int, ...] = (1, 2, 3, 4), accepted: tupl
     """A run of hand-made times; `accepted` are those of its rounds of two drafts."""
     stats = Stats(emitted=len(tokens), verify_ms=decode_ms)
     for count in accepted:
-        stats.record_round(2, count)
+        stats.record_round(Source.DRAFTER, 2, count)
     return Run(tokens, stats)
 
 
@@ -134,6 +135,15 @@ def test_every_way_runs_once_in_a_repeat_and_emits_as_many_tokens(tiny_bundle: P
     assert runs["litert", 0][0].stats.drafted == 0
 
 
+def test_adaptive_drafting_is_a_way_of_its_own(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It emits the same tokens; what it costs is a matter of its rounds, and so no figure of its own."""
+    report = json.loads(output(capsys, tiny_bundle, "-k", "auto,1", "--backend", "litert", "--json"))
+    assert [each["draft_length"] for each in report["results"]] == [0, 1, "auto"]
+    assert report["same_tokens"] is True
+    assert [report["results"][2][name] for name in ("verify_ratio", "draft_ratio", "expected_speedup")] == [None] * 3
+    assert "| litert | auto |" in output(capsys, tiny_bundle, "-k", "auto", "--backend", "litert", "--markdown")
+
+
 def test_every_backend_and_repeat_sees_the_same_synthetic_pattern(tiny_bundle: Path) -> None:
     models = {name: paceline.load(tiny_bundle, backend=name, threads=1) for name in BACKENDS}
     plan = Plan(draft_lengths=(3,), new_tokens=30, repeats=2, synthetic_acceptance=0.6)
@@ -147,7 +157,7 @@ def test_stop_tokens_do_not_end_a_run(model: paceline.Model) -> None:
     every = replace(model.manifest, stop_ids=tuple(range(model.manifest.vocab_size)))
     stopping = paceline.Model(every, model.tokenizer, model.backend, model.capacity)
     assert len(list(stopping.generate([2, 7], max_new_tokens=8))) == 1
-    assert len(run_once(stopping, [2, 7], 3, 8, Plan().accept()).tokens) == 8
+    assert len(run_once(stopping, [2, 7], 3, 8, Plan().rule()).tokens) == 8
 
 
 def test_the_prompt_is_cut_or_repeated_behind_one_bos(model: paceline.Model) -> None:

@@ -49,7 +49,7 @@ def test_a_pretended_context_lies_as_a_prefilled_one_and_gives_finite_numbers(mo
                 assert (rows != 0).any(-1).all()
         verified = pretended.verify([7, 8])
         assert np.isfinite(verified.logits).all()
-        assert np.isfinite(drafter.draft(7, verified.activations[0].copy(), 1)[0].state).all()
+        assert np.isfinite(drafter.graphs.draft(7, verified.activations[0].copy()).state).all()
 
 
 def test_measuring_leaves_later_texts_alone(model: paceline.Model) -> None:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from paceline.backends import BACKENDS
-from paceline.bench import Plan, fit_prompt, measure
+from paceline.bench import Plan, fit_prompt, measure, named
 from paceline.bench import Progress as Tell
 from paceline.bench_report import Report, Spread
 from paceline.bundle import Bundle
@@ -39,8 +39,8 @@ def configure(parser: ArgumentParser) -> None:
         type=draft_lengths,
         default=plan.draft_lengths,
         metavar="K[,K]",
-        help=f"drafts a round, 0 to {MAX_DRAFT_LENGTH} (default {','.join(map(str, plan.draft_lengths))}); "
-        "0, plain decoding, is always measured",
+        help=f"drafts a round, 0 to {MAX_DRAFT_LENGTH}, or auto for as many as pay (default "
+        f"{','.join(map(named, plan.draft_lengths))}); 0, plain decoding, is always measured",
     )
     parser.add_argument("-p", "--prompt", default=PROMPT, help="text to continue (default: a paragraph and a line of Python)")
     parser.add_argument("--prompt-tokens", type=int, metavar="N", help="cut or repeat the prompt to N tokens")
@@ -145,13 +145,13 @@ def sheets(report: Report) -> tuple[Sheet, Sheet]:
     )
     speed, why = [], []
     for result in report.results:
-        way = (result.backend, str(result.draft_length or "off"))
-        expected = f"{result.expected_speedup:.2f}"
+        way = (result.backend, "off" if result.draft_length == 0 else named(result.draft_length))
+        expected = _number(result.expected_speedup)
         rate, gain = _spread(result.tokens_per_s, 1), _spread(result.speedup, 2)
         speed.append((*way, rate, gain, expected, _spread(result.first_token_ms)))
         accepted = " ".join(f"{100 * share:.0f}" for share in result.acceptance_by_position)
-        draft = f"{result.draft_ratio:.2f}" if result.draft_length else ""
-        why.append((*way, f"{result.tokens_per_round:.2f}", accepted, f"{result.verify_ratio:.2f}", draft))
+        draft = _number(result.draft_ratio) if result.draft_length else ""
+        why.append((*way, f"{result.tokens_per_round:.2f}", accepted, _number(result.verify_ratio), draft))
     return (
         Sheet(
             f"{mark}speed, median (smallest..largest) of {report.repeats} repeats in turns",
@@ -204,16 +204,20 @@ def _markdown(report: Report) -> Iterator[str]:
         yield f"- {note}"
 
 
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
 def _spread(found: Spread, digits: int = 0) -> str:
     return f"{found.median:.{digits}f} ({found.minimum:.{digits}f}..{found.maximum:.{digits}f})"
 
 
-def draft_lengths(text: str) -> tuple[int, ...]:
+def draft_lengths(text: str) -> tuple[int | None, ...]:
     """The value of --draft-lengths; `Plan` says which numbers are allowed."""
     try:
-        return tuple(int(part) for part in text.split(","))
+        return tuple(None if part == "auto" else int(part) for part in text.split(","))
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a list of numbers such as 0,1,3") from None
+        raise ArgumentTypeError(f"{text!r} is not a list of numbers such as 0,1,3, or auto") from None
 
 
 def backends(text: str) -> list[str]:
@@ -228,7 +232,7 @@ def backends(text: str) -> list[str]:
 COMMAND = Command(
     summary="Measure plain and drafted decoding against each other, in turns.",
     examples="""  paceline bench my-bundle
-  paceline bench my-bundle -k 1,3,7 --prompt-tokens 512 -n 256 --repeats 9
+  paceline bench my-bundle -k 1,3,auto --prompt-tokens 512 -n 256 --repeats 9
   paceline bench my-bundle --backend litert --threads 4 --markdown
   paceline bench my-bundle --synthetic-acceptance 0.7 --json > bench.json""",
     configure=configure,

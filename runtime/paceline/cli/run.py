@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from paceline.backends import BACKENDS
+from paceline.cli import sampling
 from paceline.cli.command import Command, ExitCode
 from paceline.generate import MAX_DRAFT_LENGTH
-from paceline.model import DEFAULT_DRAFT_LENGTH, load
+from paceline.model import load
 from paceline.stats import Stats
 
 
@@ -22,9 +23,10 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--draft",
         type=draft_length,
-        default=DEFAULT_DRAFT_LENGTH,
-        metavar="N|off",
-        help=f"drafts a round, 1 to {MAX_DRAFT_LENGTH}, or off (default {DEFAULT_DRAFT_LENGTH}); the text is the same",
+        default=None,
+        metavar="auto|N|off",
+        help=f"drafts a round: as many as pay on this device (auto, the default), 1 to {MAX_DRAFT_LENGTH}, or off; "
+        "the text is the same",
     )
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="stop after N tokens (default: the KV cache's end)")
     parser.add_argument(
@@ -38,8 +40,10 @@ def configure(parser: ArgumentParser) -> None:
         dest="weight_cache",
         help="pack the weights at every start instead of keeping them in the cache directory (litert)",
     )
+    parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end in front of this text (repeatable)")
     parser.add_argument("--stats", action="store_true", help="print what drafting brought, to stderr")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of streaming text")
+    sampling.configure(parser)
 
 
 def run(options: Namespace) -> ExitCode:
@@ -53,7 +57,15 @@ def run(options: Namespace) -> ExitCode:
             weight_cache=options.weight_cache,
         )
     pieces = []
-    for piece in model.generate(options.prompt, max_new_tokens=options.max_new_tokens, draft_length=options.draft):
+    generation = model.generate(
+        options.prompt,
+        max_new_tokens=options.max_new_tokens,
+        draft_length=options.draft,
+        sampling=sampling.chosen(options, model.sampling),
+        drafting=options.drafting,
+        stop=options.stop,
+    )
+    for piece in generation:
         pieces.append(piece)
         if not options.json:
             print(piece.text, end="", flush=True)
@@ -68,7 +80,7 @@ def run(options: Namespace) -> ExitCode:
             "finish_reason": last.finish_reason.value,
             "backend": model.backend.name,
             "ran_on": ran_on,
-            "draft_length": options.draft,
+            "draft_length": "auto" if options.draft is None else options.draft,
             "stats": last.stats.to_json(),
         }
         print(json.dumps(report))
@@ -86,6 +98,8 @@ def stats_table(stats: Stats, ran_on: str) -> Table:
     table.add_row("output", f"{stats.emitted} tokens, {stats.tokens_per_s:.1f} tokens/s after the first")
     table.add_row("rounds", f"{stats.rounds}, {stats.tokens_per_round:.2f} tokens each")
     table.add_row("drafts", f"{stats.accepted} of {stats.drafted} accepted; {acceptance(stats)}")
+    for name, own in sorted(stats.sources.items()):
+        table.add_row(f"by {name}", f"{own.accepted} of {own.drafted} accepted in {own.rounds} rounds")
     table.add_row("time", f"drafting {stats.draft_ms:.0f} ms, verifying {stats.verify_ms:.0f} ms")
     return table
 
@@ -96,20 +110,23 @@ def acceptance(stats: Stats) -> str:
     return ", ".join(shares) or "drafting was off"
 
 
-def draft_length(text: str) -> int:
-    """The value of --draft."""
+def draft_length(text: str) -> int | None:
+    """The value of --draft; None is auto."""
+    if text == "auto":
+        return None
     if text == "off":
         return 0
     if text.isdigit() and 1 <= int(text) <= MAX_DRAFT_LENGTH:
         return int(text)
-    raise ArgumentTypeError(f"{text!r} is neither off nor a number from 1 to {MAX_DRAFT_LENGTH}")
+    raise ArgumentTypeError(f"{text!r} is neither auto nor off nor a number from 1 to {MAX_DRAFT_LENGTH}")
 
 
 COMMAND = Command(
-    summary="Continue a prompt with the draft-verify loop, greedily.",
+    summary="Continue a prompt with the draft-verify loop.",
     examples="""  paceline run my-bundle -p "def read_lines(path):" --stats
   paceline run my-bundle -p "Once upon a time" --draft off --max-new-tokens 64
   paceline run my-bundle -p "Once upon a time" --backend onnxruntime --threads 2 --stats
+  paceline run my-bundle -p "Once upon a time" --temperature 0.8 --top-p 0.95 --seed 7
   paceline run my-bundle -p "Once upon a time" --json > run.json""",
     configure=configure,
     run=run,

@@ -1,0 +1,166 @@
+"""How a generation draws its drafts and judges them: one object for both, because sampled drafts need to be remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from enum import Enum
+from secrets import randbits
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.acceptance import (
+    Acceptance,
+    SyntheticAcceptance,
+    Target,
+    accept_block,
+    accept_deterministic,
+    accept_greedy,
+    accept_sampled,
+)
+from paceline.backends.base import DraftStep
+from paceline.sampler import Distribution, Sampler, uniform
+from paceline.sampling import GREEDY, Sampling
+
+TEXT, COINS, DRAFTS = range(3)  # streams of random numbers
+
+
+class Drafting(Enum):
+    """How drafts are drawn and judged where the target samples; the text's distribution is the target's own in all."""
+
+    GREEDY = "greedy"  # the likeliest token; kept while the target samples the same. A seed gives one text at any draft length
+    SAMPLED = "sampled"  # drawn from the drafter's distribution, and judged token by token
+    BLOCK = "block"  # the same, and judged together
+
+
+class Rule(Protocol):
+    """Serves one generation.
+
+    Attributes:
+        may_stop: whether drafting may stop early where the drafter is not sure.
+    """
+
+    may_stop: bool
+
+    def choose(self, step: DraftStep) -> int:
+        """The draft after a step of the drafter."""
+
+    def accept(self, drafts: Sequence[int], logits: NDArray[np.float32]) -> Acceptance:
+        """Judges a round's drafts [K] by the target's logits [K + 1, V]; what it accepts is emitted."""
+
+    def right(self, guess: int, first: int, logits: NDArray[np.float32]) -> bool:
+        """Whether a draft that was not verified would have been kept, where the target wrote `first` by `logits` [V]."""
+
+
+class Lossless:
+    """A rule that writes what the target writes, so that a guess can be compared with it."""
+
+    def right(self, guess: int, first: int, logits: NDArray[np.float32]) -> bool:
+        """See `Rule`."""
+        return guess == first
+
+
+class Greedy(Lossless):
+    """The likeliest token, of both models."""
+
+    may_stop = True
+
+    def choose(self, step: DraftStep) -> int:
+        """See `Rule`."""
+        return step.token
+
+    def accept(self, drafts: Sequence[int], logits: NDArray[np.float32]) -> Acceptance:
+        """See `Rule`."""
+        return accept_greedy(drafts, logits)
+
+
+class Sampled(Lossless):
+    """The target samples; the drafter's drafts are its likeliest tokens."""
+
+    may_stop = True
+
+    def __init__(self, sampling: Sampling, vocab_size: int, prompt: Iterable[int]):
+        self.sampler = Sampler(sampling, vocab_size, prompt)
+        self.seed = randbits(64) if sampling.seed is None else sampling.seed
+        self.emitted = 0
+
+    def choose(self, step: DraftStep) -> int:
+        """See `Rule`."""
+        return step.token
+
+    def accept(self, drafts: Sequence[int], logits: NDArray[np.float32]) -> Acceptance:
+        """See `Rule`."""
+        uniforms = [uniform(self.seed, self.emitted + place, TEXT) for place in range(len(drafts) + 1)]
+        outcome = self._judge(drafts, logits, uniforms)
+        for token in (*drafts[: outcome.accepted], outcome.token):
+            self.sampler.push(token)
+            self.emitted += 1
+        return outcome
+
+    def _judge(self, drafts: Sequence[int], logits: NDArray[np.float32], uniforms: Sequence[float]) -> Acceptance:
+        return accept_deterministic(drafts, self._target(drafts, logits), uniforms)
+
+    def _target(self, drafts: Sequence[int], logits: NDArray[np.float32]) -> Target:
+        return lambda row: self.sampler.distribution(logits[row], drafts[:row])
+
+
+class Synthetic:
+    """Keeps drafts by chance, for timing only: the text is not the target's."""
+
+    may_stop = False  # the drafter's sureness says nothing of what is kept
+
+    def __init__(self, accept: SyntheticAcceptance):
+        self.accept = accept
+
+    def choose(self, step: DraftStep) -> int:
+        """See `Rule`."""
+        return step.token
+
+    def right(self, guess: int, first: int, logits: NDArray[np.float32]) -> bool:
+        """See `Rule`."""
+        return self.accept([guess], np.stack([logits, logits])).accepted == 1
+
+
+class SampledDrafts(Sampled):
+    """Both sample. The drafter draws with the target's temperature and filters, from the tokens that it scored."""
+
+    may_stop = False  # judged together, drafts must not decide how many there are
+
+    def __init__(self, sampling: Sampling, vocab_size: int, prompt: Iterable[int], block: bool):
+        super().__init__(sampling, vocab_size, prompt)
+        filters = Sampling(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
+        self.drafter_sampler = Sampler(filters, vocab_size, ())
+        self.judge = accept_block if block else accept_sampled
+        self.drafted: list[Distribution] = []
+        self.drawn = self.judged = 0  # drafts of all rounds, because every one needs random numbers of its own
+
+    def choose(self, step: DraftStep) -> int:
+        """See `Rule`."""
+        among = self.drafter_sampler.distribution(step.logits)
+        tokens = step.scored[among.tokens].astype(np.int64)
+        ascending = tokens.argsort()
+        self.drafted.append(Distribution(tokens[ascending], among.probabilities[ascending]))
+        self.drawn += 1
+        return self.drafted[-1].pick(uniform(self.seed, self.drawn, DRAFTS))
+
+    def _judge(self, drafts: Sequence[int], logits: NDArray[np.float32], uniforms: Sequence[float]) -> Acceptance:
+        # Drafts from elsewhere are sure of themselves.
+        drafted = self.drafted or [Distribution(np.array([draft]), np.ones(1)) for draft in drafts]
+        coins = [uniform(self.seed, self.judged + place, COINS) for place in range(len(drafts))]
+        self.drafted, self.judged = [], self.judged + len(drafts)
+        return self.judge(drafts, drafted, self._target(drafts, logits), uniforms, coins)
+
+
+def rule_for(sampling: Sampling, drafting: Drafting, vocab_size: int, prompt: Iterable[int]) -> Rule:
+    """The rule of one generation.
+
+    Raises:
+        InputError: a biased or banned token is not in the vocabulary.
+    """
+    if sampling == replace(GREEDY, seed=sampling.seed):
+        return Greedy()
+    if drafting is Drafting.GREEDY or sampling.temperature == 0:
+        return Sampled(sampling, vocab_size, prompt)
+    return SampledDrafts(sampling, vocab_size, prompt, drafting is Drafting.BLOCK)
