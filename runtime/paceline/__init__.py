@@ -6,6 +6,8 @@
 ...     print(piece.text, end="")
 """
 
+from paceline.chat import Chat
+from paceline.chat_template import ChatTemplate
 from paceline.errors import CapacityError, InputError, PacelineError, RollbackError
 from paceline.generate import FinishReason
 from paceline.model import Model, Piece, load
@@ -15,6 +17,8 @@ from paceline.stats import Stats, distinct_4grams
 
 __all__ = [
     "CapacityError",
+    "Chat",
+    "ChatTemplate",
     "Drafting",
     "FinishReason",
     "InputError",

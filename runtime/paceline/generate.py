@@ -66,7 +66,6 @@ def generate(
     stats.prompt_tokens = len(prompt)
     room = target.cache.capacity - target.cache.length - len(prompt) + 1
     budget = room if max_new_tokens is None else min(max_new_tokens, room)
-    lookup = lookup or Lookup()
     started = perf_counter()
     target.prefill(prompt[:-1])
     drafts: list[int] = []
@@ -79,14 +78,15 @@ def generate(
         for index, token in enumerate([*drafts[: outcome.accepted], outcome.token]):
             target.commit(1)  # the row of the token before this one; what follows a stop is never committed
             stats.emitted += 1
-            lookup.push(token)
+            if lookup:
+                lookup.push(token)
             reason = _finish(token in stop_ids, stats.emitted >= budget)
             yield Emitted(token, index < outcome.accepted, reason)
             if reason:
                 return
         started, pending = perf_counter(), outcome.token
         most = min(MAX_DRAFT_LENGTH, budget - stats.emitted - 1)
-        offered = lookup.propose(most)
+        offered = lookup.propose(most) if lookup else []
         choice = draft_length.next(most, len(offered))
         if choice.source is Source.LOOKUP:
             drafts = offered[: choice.length]

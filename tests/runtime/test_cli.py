@@ -46,7 +46,7 @@ def test_help_lists_every_command_with_its_summary() -> None:
         assert re.search(rf"^  {name} +{summary}", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["bench", "demo", "export", "inspect", "run"])
+@pytest.mark.parametrize("name", ["bench", "chat", "demo", "export", "inspect", "run"])
 def test_every_command_has_help_with_examples_to_copy(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each example is one that the command's own parser takes."""
     with pytest.raises(SystemExit) as left:
@@ -89,7 +89,7 @@ def test_a_wrong_command_line_is_refused_with_its_usage(arguments: list[str], ca
 def test_a_draft_length_out_of_range_is_told_the_range(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["run", "bundle", "-p", "x", "--draft", "9"])
-    assert "'9' is neither off nor a number from 1 to 7" in capsys.readouterr().err
+    assert "'9' is neither auto nor off nor a number from 1 to 7" in capsys.readouterr().err
 
 
 def test_drafting_does_not_change_the_text(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,10 +102,35 @@ def test_drafting_does_not_change_the_text(tiny_bundle: Path, capsys: pytest.Cap
         assert (drafted["text"], drafted["tokens"]) == (plain["text"], plain["tokens"])
 
 
+def test_a_seed_gives_one_text_and_options_of_sampling_change_it(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sampled = ("--temperature", "1.5", "--top-k", "50", "--seed", "3")
+    texts = [generated(capsys, tiny_bundle, *sampled, "--draft", length)["tokens"] for length in ("off", "3", "auto")]
+    assert texts[0] == texts[1] == texts[2] != generated(capsys, tiny_bundle)["tokens"]
+    banned = [option for token in set(texts[0]) for option in ("--ban", str(token))]
+    assert not set(generated(capsys, tiny_bundle, *sampled, *banned)["tokens"]) & set(texts[0])
+    biased = generated(capsys, tiny_bundle, "--bias", "40=1000")["tokens"]
+    assert set(biased) == {40}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--top-p", "1.5"], "top_p is 1.5; allowed is a number from 0 to 1, or None for off."),
+        (["--temperature", "-1"], "temperature is -1.0; allowed is a number from"),
+        (["--ban", "99999"], "a biased or banned token is 99999; allowed is a whole number from 0 to 511"),
+        (["--stop", ""], "give a list of texts that are not empty"),
+    ],
+)
+def test_options_of_sampling_out_of_range_are_refused(
+    options: list[str], words: str, tiny_bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in refused(["run", str(tiny_bundle), "-p", "x", *options], capsys)
+
+
 def test_the_report_describes_the_run(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = generated(capsys, tiny_bundle)
     assert set(report) == {"text", "tokens", "finish_reason", "backend", "ran_on", "draft_length", "stats"}
-    assert (report["backend"], report["draft_length"]) == ("litert", 3)
+    assert (report["backend"], report["draft_length"]) == ("litert", "auto")
     assert re.search(r"XNNPACK ran \d+ of \d+ operators, (\d+) of \1 matrix products", report["ran_on"])
     assert len(report["tokens"]) == report["stats"]["emitted"] <= 24
     assert report["finish_reason"] == ("length" if len(report["tokens"]) == 24 else "stop")

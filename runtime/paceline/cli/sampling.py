@@ -20,9 +20,9 @@ NUMBERS = {
 }
 
 
-def configure(parser: ArgumentParser) -> None:
-    """Adds the options."""
-    group = parser.add_argument_group("sampling", "Greedy unless one of these says otherwise.")
+def configure(parser: ArgumentParser, default: str = "Greedy unless one of these says otherwise.") -> None:
+    """Adds the options; `default` says what happens without them."""
+    group = parser.add_argument_group("sampling", default)
     group.add_argument("--sample", action="store_true", help="start from the checkpoint's own generation_config.json")
     for name, (kind, text) in NUMBERS.items():
         group.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="X" if kind is float else "N", help=text)
