@@ -15,9 +15,10 @@ from paceline.chat_template import ChatTemplate
 from paceline.drafter import Drafter
 from paceline.errors import CapacityError, InputError, RollbackError
 from paceline.kv_cache import KVCache
-from paceline.model import GenerateOptions, Model, Piece, Settings
+from paceline.model import Model, Piece
 from paceline.ngram import Lookup
 from paceline.rules import Rule, rule_for
+from paceline.settings import GenerateOptions, Settings
 from paceline.stats import SourceStats, Stats
 from paceline.target import Target
 

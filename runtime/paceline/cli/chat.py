@@ -25,8 +25,9 @@ from paceline.cli.command import Command, ExitCode
 from paceline.cli.run import draft_length, stats_table
 from paceline.errors import InputError
 from paceline.generate import MAX_DRAFT_LENGTH, FinishReason
-from paceline.model import GenerateOptions, Model, load
+from paceline.model import Model, load
 from paceline.sampling import Sampling
+from paceline.settings import GenerateOptions
 
 HELP = """/reset      start a new conversation, with the same system message
 /stats      the last answer's numbers, and those of all answers
