@@ -42,9 +42,9 @@ def tokens(model: paceline.Model, prompt: str, **options: object) -> list[int]:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_seed_gives_one_text_at_any_draft_length(model: paceline.Model, name: str) -> None:
     """Fixed, adaptive with lookup, and plain, with filters that look at the history."""
-    for prompt in PROMPTS[:4]:
+    for prompt in PROMPTS[:2]:
         plain = tokens(model, prompt, sampling=SETTINGS[name], draft_length=0)
-        for length in (1, 3, 7, None):
+        for length in (3, 7, None):
             assert tokens(model, prompt, sampling=SETTINGS[name], draft_length=length) == plain
         assert len(set(plain)) > 3
 
