@@ -79,7 +79,7 @@ def test_e2b_sizes_export_streamed_and_match_the_torch_lowering(
 ) -> None:
     gc.collect()  # the reference's weights
     bundle = tmp_path / "bundle"
-    arguments = [str(pair[0]), "--drafter", str(pair[1]), "-o", str(bundle), "--format", name]
+    arguments = [str(pair[0]), "--drafter", str(pair[1]), "-o", str(bundle), "--format", name, "--recipe", "f32"]
     done = subprocess.run([sys.executable, "-c", EXPORT, *arguments], check=True, capture_output=True, text=True)
     peak = 1024 * int(done.stdout.splitlines()[-1])
     weights = (bundle / weights_file).stat().st_size
