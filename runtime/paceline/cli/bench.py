@@ -7,7 +7,6 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -18,9 +17,10 @@ from paceline.bench import Plan, fit_prompt, measure, named
 from paceline.bench import Progress as Tell
 from paceline.bench_report import Report, Spread
 from paceline.bundle import Bundle
+from paceline.cli import loading
 from paceline.cli.command import Command, ExitCode
 from paceline.generate import MAX_DRAFT_LENGTH
-from paceline.model import Model, load
+from paceline.model import Model
 
 PROMPT = """A queue keeps items in the order in which they arrive. A producer adds an item at the back, and a consumer takes the
 next one from the front. When the queue is empty the consumer waits, and when it is full the producer waits. The function
@@ -32,7 +32,7 @@ def read_lines(path, queue):
 
 def configure(parser: ArgumentParser) -> None:
     plan = Plan()
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="directory made by paceline export")
+    loading.configure(parser)
     parser.add_argument(
         "-k",
         "--draft-lengths",
@@ -55,19 +55,11 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--repeats", type=int, default=plan.repeats, metavar="N", help=f"counted runs of each way (default {plan.repeats})"
     )
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of the target (default: the machine's cores)")
     parser.add_argument(
         "--backend",
         type=backends,
         metavar="B[,B]",
         help=f"what runs the graphs, of {', '.join(BACKENDS)} (default: all that the bundle has graphs for)",
-    )
-    parser.add_argument("--capacity", type=int, metavar="N", help="rows of the KV cache, prompt and output together")
-    parser.add_argument(
-        "--no-weight-cache",
-        action="store_false",
-        dest="weight_cache",
-        help="pack the weights at every start instead of keeping them in the cache directory (litert)",
     )
     parser.add_argument(
         "--synthetic-acceptance",
@@ -101,14 +93,7 @@ def _load(options: Namespace) -> dict[str, Model]:
     names = options.backend or [name for name in BACKENDS if name in held] or [None]  # none: `load` says what is held
     models: dict[str, Model] = {}
     for name in names:
-        with Console(stderr=True).status(f"loading {options.bundle}"):
-            model = load(
-                options.bundle,
-                backend=name,
-                threads=options.threads,
-                capacity=options.capacity,
-                weight_cache=options.weight_cache,
-            )
+        model = loading.loaded(options, name)
         models[model.backend.name] = model
     return models
 

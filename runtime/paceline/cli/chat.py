@@ -17,15 +17,14 @@ from types import FrameType
 
 from rich.console import Console
 
-from paceline.backends import BACKENDS
 from paceline.chat import Chat
 from paceline.chat_template import ChatTemplate
-from paceline.cli import sampling
+from paceline.cli import loading, sampling
 from paceline.cli.command import Command, ExitCode
 from paceline.cli.run import draft_length, stats_table
 from paceline.errors import InputError
 from paceline.generate import MAX_DRAFT_LENGTH, FinishReason
-from paceline.model import Model, load
+from paceline.model import Model
 from paceline.sampling import Sampling
 from paceline.settings import GenerateOptions
 
@@ -38,7 +37,7 @@ Ctrl-C while an answer is written ends the answer. A message that begins with a 
 
 
 def configure(parser: ArgumentParser) -> None:
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="directory made by paceline export")
+    loading.configure(parser, capacity="for the whole conversation")
     parser.add_argument("--system", metavar="TEXT", help="system message that every conversation begins with")
     parser.add_argument(
         "--draft",
@@ -48,29 +47,12 @@ def configure(parser: ArgumentParser) -> None:
         help=f"drafts a round: as many as pay on this device (auto, the default), 1 to {MAX_DRAFT_LENGTH}, or off",
     )
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="end an answer after N tokens (default: its own end)")
-    parser.add_argument(
-        "--backend", choices=BACKENDS, help="what runs the graphs (default: litert if the bundle has TFLite graphs)"
-    )
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of the target (default: the machine's cores)")
-    parser.add_argument("--capacity", type=int, metavar="N", help="rows of the KV cache, for the whole conversation")
-    parser.add_argument(
-        "--no-weight-cache",
-        action="store_false",
-        dest="weight_cache",
-        help="pack the weights at every start instead of keeping them in the cache directory (litert)",
-    )
+    loading.configure_backend(parser)
     sampling.configure(parser, "Those of the checkpoint's own generation_config.json unless one of these says otherwise.")
 
 
 def run(options: Namespace) -> ExitCode:
-    with Console(stderr=True).status(f"loading {options.bundle}"):
-        model = load(
-            options.bundle,
-            backend=options.backend,
-            threads=options.threads,
-            capacity=options.capacity,
-            weight_cache=options.weight_cache,
-        )
+    model = loading.loaded(options, options.backend)
     template = ChatTemplate.load(options.bundle, model.manifest, model.tokenizer)
     settings: GenerateOptions = {
         "max_new_tokens": options.max_new_tokens,

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from paceline.backends import BACKENDS
-from paceline.cli import sampling
+from paceline.cli import loading, sampling
 from paceline.cli.command import Command, ExitCode
 from paceline.generate import MAX_DRAFT_LENGTH
-from paceline.model import load
 from paceline.stats import Stats
 
 
 def configure(parser: ArgumentParser) -> None:
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="directory made by paceline export")
+    loading.configure(parser)
     parser.add_argument("-p", "--prompt", required=True, help="text to continue")
     parser.add_argument(
         "--draft",
@@ -29,17 +26,7 @@ def configure(parser: ArgumentParser) -> None:
         "the text is the same",
     )
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="stop after N tokens (default: the KV cache's end)")
-    parser.add_argument(
-        "--backend", choices=BACKENDS, help="what runs the graphs (default: litert if the bundle has TFLite graphs)"
-    )
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of the target (default: the machine's cores)")
-    parser.add_argument("--capacity", type=int, metavar="N", help="rows of the KV cache, prompt and output together")
-    parser.add_argument(
-        "--no-weight-cache",
-        action="store_false",
-        dest="weight_cache",
-        help="pack the weights at every start instead of keeping them in the cache directory (litert)",
-    )
+    loading.configure_backend(parser)
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end in front of this text (repeatable)")
     parser.add_argument("--stats", action="store_true", help="print what drafting brought, to stderr")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of streaming text")
@@ -47,15 +34,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> ExitCode:
-    # A first load checks every file and packs the weights. On a terminal it says that it is at work.
-    with Console(stderr=True).status(f"loading {options.bundle}"):
-        model = load(
-            options.bundle,
-            backend=options.backend,
-            threads=options.threads,
-            capacity=options.capacity,
-            weight_cache=options.weight_cache,
-        )
+    model = loading.loaded(options, options.backend)
     pieces = []
     generation = model.generate(
         options.prompt,

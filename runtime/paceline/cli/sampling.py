@@ -46,7 +46,7 @@ def chosen(options: Namespace, checkpoint: Sampling) -> Sampling:
     Raises:
         InputError: a value is out of range.
     """
-    given = {name: getattr(options, name) for name in NUMBERS if getattr(options, name) is not None}
+    given = {name: value for name, value in vars(options).items() if name in NUMBERS and value is not None}
     base = checkpoint if options.sample else GREEDY
     banned = base.banned | frozenset(options.ban)
     return replace(base, **given, banned=banned, logit_bias=dict(base.logit_bias) | dict(options.bias))
