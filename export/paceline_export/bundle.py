@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from paceline.backends.names import LITERT, ONNXRUNTIME
-from paceline.bundle import MANIFEST, GraphFiles, Manifest, StoredFile, sha256
+from paceline.bundle import CHAT_TEMPLATE, GENERATION_CONFIG, MANIFEST, GraphFiles, Manifest, StoredFile, sha256
 from paceline.errors import InputError
 from paceline.partial import partial_name, remove_abandoned
 from paceline.stored_weights import StoredWeight, write_weights
@@ -30,7 +30,7 @@ from paceline_export.recipes import DEFAULT_RECIPE, F32, RECIPES, Recipe
 from paceline_export.rounding import Rounding
 
 Progress = Callable[[str, str, int], None]  # stage, tensor or file, bytes
-COPIED = (TOKENIZER_FILE, "chat_template.jinja", "generation_config.json")
+COPIED = (TOKENIZER_FILE, CHAT_TEMPLATE, GENERATION_CONFIG)
 README = "README.md"
 
 
@@ -181,7 +181,7 @@ def _complete_or_nothing(out: Path) -> Iterator[Path]:
 
 def _stop_ids(target: Target) -> tuple[int, ...]:
     """The union of what config.json and generation_config.json call an end."""
-    file = target.folder / "generation_config.json"
+    file = target.folder / GENERATION_CONFIG
     more = Fields(read_json(file), str(file)).ids("eos_token_id") if file.is_file() else ()
     return tuple(sorted({*target.config.eos_ids, *more}))
 

@@ -15,6 +15,7 @@ from paceline.signatures import CacheKind, CacheSpec
 
 FORMAT, VERSION = "paceline-bundle", 3
 MANIFEST = "manifest.json"
+CHAT_TEMPLATE, GENERATION_CONFIG = "chat_template.jinja", "generation_config.json"  # of the checkpoint, where it has them
 CHUNK_BYTES = 1 << 20
 Progress = Callable[[str, int], None]  # file name, bytes hashed
 

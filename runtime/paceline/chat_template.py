@@ -21,10 +21,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from tokenizers import Tokenizer
 
-from paceline.bundle import Manifest
+from paceline.bundle import CHAT_TEMPLATE, Manifest
 from paceline.errors import InputError
-
-TEMPLATE_FILE = "chat_template.jinja"
 
 
 class ChatTemplate:
@@ -39,7 +37,7 @@ class ChatTemplate:
         InputError: the text is not a template.
     """
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str], where: str = TEMPLATE_FILE):
+    def __init__(self, source: str, special_tokens: Mapping[str, str], where: str = CHAT_TEMPLATE):
         self.special_tokens, self.where = dict(special_tokens), where
         try:
             self._template = _environment().from_string(source)
@@ -53,10 +51,10 @@ class ChatTemplate:
         Raises:
             InputError: the bundle has no template, or it cannot be read.
         """
-        file = folder / TEMPLATE_FILE
-        if TEMPLATE_FILE not in manifest.files:
+        file = folder / CHAT_TEMPLATE
+        if CHAT_TEMPLATE not in manifest.files:
             raise InputError(
-                f"{folder} has no {TEMPLATE_FILE}, which a chat needs; put one into the target's checkpoint and export again, "
+                f"{folder} has no {CHAT_TEMPLATE}, which a chat needs; put one into the target's checkpoint and export again, "
                 "or continue a prompt as it is with paceline run."
             )
         try:

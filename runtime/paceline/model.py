@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from paceline.backends import open_backend
 from paceline.backends.base import Backend
-from paceline.bundle import Bundle, Manifest
+from paceline.bundle import GENERATION_CONFIG, Bundle, Manifest
 from paceline.draft_length import Adaptive, CallCosts, DraftLength, Fixed, Off
 from paceline.drafter import Drafter
 from paceline.errors import InputError
@@ -30,7 +30,6 @@ from paceline.target import Target
 from paceline.text import StopTexts, TextStream, load_tokenizer
 
 DEFAULT_CAPACITY = 4096
-GENERATION_CONFIG = "generation_config.json"
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 
 import numpy as np
 
@@ -20,7 +17,7 @@ from small_pair import DRAFTER, PROMPTS, TARGET
 
 import paceline
 from paceline.backends import BACKENDS, LITERT
-from paceline.kv_cache import KVCache
+from paceline.costs import measure_costs
 from paceline_export.bundle import FORMATS, export
 from paceline_export.recipes import F32
 
@@ -59,22 +56,10 @@ def generate(model: paceline.Model, prompt: str, k: int) -> tuple[list[int], pac
 
 def print_call_costs(model: paceline.Model) -> None:
     """Medians of single calls at 100 rows of context; the calls take turns, so that all see the same machine."""
-    cache = KVCache(model.manifest.caches, model.manifest.window, 512)
-    graphs = model.backend.bind(cache)
-    graphs.prefill(np.full(100, 7))
-    cache.commit(100)
-    hidden = np.zeros(model.manifest.hidden_size, np.float32)
-    chunk = np.full(64, 7)
-    calls: dict[str, Callable[[], object]] = {f"verify {t}": lambda t=t: graphs.verify(np.full(t, 7)) for t in (1, 2, 4, 8)}
-    calls |= {"draft step": lambda: graphs.draft(7, hidden)}
-    calls |= {"prefill 64": lambda: graphs.prefill(chunk)}
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(200):
-        for name, call in calls.items():
-            start = perf_counter()
-            call()
-            times[name].append(1000 * (perf_counter() - start))
-    print(f"{model.backend.name}: " + ", ".join(f"{name} {median(ms):.2f} ms" for name, ms in times.items()))
+    costs = measure_costs(model, 100, prefill=(64,), repeats=200)
+    calls = {f"verify {rows}": cost.median_ms for rows, cost in costs.verify.items()}
+    calls |= {"draft step": costs.draft[1].median_ms, "prefill 64": costs.prefill[64].median_ms}
+    print(f"{model.backend.name}: " + ", ".join(f"{name} {ms:.2f} ms" for name, ms in calls.items()))
 
 
 if __name__ == "__main__":

@@ -374,7 +374,7 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_session(
 def test_a_bundle_without_a_template_is_refused(
     small_bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("paceline.chat_template.TEMPLATE_FILE", "absent.jinja")
+    monkeypatch.setattr("paceline.chat_template.CHAT_TEMPLATE", "absent.jinja")
     assert "has no absent.jinja, which a chat needs" in refused(["chat", str(small_bundle), "--threads", "1"], capsys)
 
 

@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
 import paceline
-from paceline.bundle import Bundle
-from paceline.chat_template import TEMPLATE_FILE, ChatTemplate
+from paceline.bundle import CHAT_TEMPLATE, Bundle
+from paceline.chat_template import ChatTemplate
 from paceline.errors import InputError
 from paceline.text import load_tokenizer
 
@@ -112,7 +112,7 @@ def oracle() -> PreTrainedTokenizerFast:
 def test_the_small_pairs_template_renders_as_transformers_does(case: str, oracle: PreTrainedTokenizerFast) -> None:
     messages, options = CASES[case]
     options = {"add_generation_prompt": True} | options
-    template = ChatTemplate((TARGET / TEMPLATE_FILE).read_text(), SPECIAL)
+    template = ChatTemplate((TARGET / CHAT_TEMPLATE).read_text(), SPECIAL)
     assert template.render(messages, **options) == oracle.apply_chat_template(messages, tokenize=False, **options)
 
 
@@ -146,7 +146,7 @@ def test_a_bundles_prompt_has_one_bos(small_bundle: Path, oracle: PreTrainedToke
 
 def test_a_bundle_without_a_template_is_refused(small_bundle: Path) -> None:
     manifest = Bundle.read(small_bundle).manifest
-    without = replace(manifest, files={name: file for name, file in manifest.files.items() if name != TEMPLATE_FILE})
+    without = replace(manifest, files={name: file for name, file in manifest.files.items() if name != CHAT_TEMPLATE})
     with pytest.raises(InputError, match=r"has no chat_template.jinja, which a chat needs; .* export again"):
         ChatTemplate.load(small_bundle, without, load_tokenizer(small_bundle))
 
