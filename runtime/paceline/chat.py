@@ -30,8 +30,8 @@ class Chat:
 
     Args:
         model: that answers; other generations may use it between turns.
-        template: the bundle's own, see `ChatTemplate.load`.
         system: what the conversation begins with; None is no system message.
+        template: None is the bundle's own.
         variables: that the template knows, such as `enable_thinking`.
 
     Attributes:
@@ -41,8 +41,9 @@ class Chat:
             iterator counts tokens only.
     """
 
-    def __init__(self, model: Model, template: ChatTemplate, system: str | None = None, **variables: Any):
-        self.model, self.template, self.system, self.variables = model, template, system, variables
+    def __init__(self, model: Model, system: str | None = None, template: ChatTemplate | None = None, **variables: Any):
+        self.model, self.system, self.variables = model, system, variables
+        self.template = template or model.template
         self.turns, self.stats = 0, Stats()
         self.last_stats: Stats | None = None
         self._stack = ExitStack()
@@ -101,7 +102,8 @@ class Chat:
                     self._messages += [user, answer]
                 emitted, stats = emitted + 1, piece.stats
                 self._tokens.append(piece.token)
-                answer["content"] += piece.text
+                if not piece.thought:  # the model's card asks to leave thoughts out of later turns
+                    answer["content"] += piece.text
                 yield piece
         except GeneratorExit:  # between two tokens, where the cache is in order
             raise

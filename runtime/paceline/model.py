@@ -7,18 +7,21 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Unpack
+from types import TracebackType
+from typing import Self, Unpack
 
 from tokenizers import Tokenizer
 
 from paceline.backends import open_backend
 from paceline.backends.base import Backend
-from paceline.bundle import GENERATION_CONFIG, Bundle, Manifest
+from paceline.bundle import GENERATION_CONFIG, Bundle
+from paceline.chat_template import ChatTemplate
 from paceline.draft_length import Adaptive, CallCosts, DraftLength, Fixed, Off
 from paceline.drafter import Drafter
-from paceline.errors import InputError
+from paceline.errors import InputError, PacelineError
 from paceline.generate import MAX_DRAFT_LENGTH, FinishReason, generate
 from paceline.kv_cache import KVCache
 from paceline.ngram import Lookup
@@ -27,24 +30,33 @@ from paceline.sampling import GREEDY, Sampling
 from paceline.settings import GenerateOptions, Settings
 from paceline.stats import Stats
 from paceline.target import Target
-from paceline.text import StopTexts, TextStream, load_tokenizer
+from paceline.text import StopTexts, TextStream, Thoughts, load_tokenizer
 
 DEFAULT_CAPACITY = 4096
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One emitted token and the text it completes (often all of it, sometimes none)."""
+    """One emitted token and the text it completes (often all of it, sometimes none).
+
+    Attributes:
+        thought: whether it belongs to what the model thinks before it answers; the tokens around a thought do too.
+        finish_reason, stats: set on the last piece.
+    """
 
     token: int
     text: str
     from_draft: bool
-    finish_reason: FinishReason | None  # set on the last piece
-    stats: Stats | None  # set on the last piece
+    thought: bool
+    finish_reason: FinishReason | None
+    stats: Stats | None
 
 
 class Model:
     """A loaded bundle. Weights are shared by all generations, each of which has a KV cache of its own.
+
+    Generations take turns: a model serves one thread at a time, and only `cancel` may be used from another one. As a context
+    manager it is closed at the end.
 
     Attributes:
         threads: as they were asked for.
@@ -53,17 +65,41 @@ class Model:
 
     def __init__(
         self,
-        manifest: Manifest,
+        bundle: Bundle,
         tokenizer: Tokenizer,
         backend: Backend,
         capacity: int,
         threads: int | None = None,
         sampling: Sampling = GREEDY,
     ):
-        self.manifest, self.tokenizer, self.backend, self.capacity = manifest, tokenizer, backend, capacity
-        self.threads, self.sampling = threads, sampling
+        self.bundle, self.manifest, self.tokenizer = bundle, bundle.manifest, tokenizer
+        self._backend: Backend | None = backend
+        self.capacity, self.threads, self.sampling = capacity, threads, sampling
         self._costs: CallCosts | None = None
         self._idle: list[tuple[Target, Drafter]] = []
+
+    @property
+    def backend(self) -> Backend:
+        """What runs the graphs. Raises PacelineError once the model is closed."""
+        if self._backend is None:
+            raise PacelineError("the model is closed; load the bundle again.")
+        return self._backend
+
+    @cached_property
+    def template(self) -> ChatTemplate:
+        """The bundle's chat template. Raises InputError where it has none, or one that cannot be read."""
+        return ChatTemplate.load(self.bundle.folder, self.manifest, self.tokenizer)
+
+    def close(self) -> None:
+        """Frees the graphs and all caches, once the generations have ended that still use them."""
+        self._backend = None
+        self._idle.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
     def encode(self, prompt: str) -> list[int]:
         """The prompt's tokens with exactly one <bos> in front."""
@@ -133,6 +169,7 @@ class Model:
             rule, lookup: those of all the text so far, `tokens` included.
         """
         stats, text, stops = Stats(), TextStream(self.tokenizer), StopTexts(settings.stop)
+        thoughts = Thoughts(self.tokenizer)
         emitted = generate(
             target,
             drafter,
@@ -146,14 +183,15 @@ class Model:
         )
         for each in emitted:
             reason = each.finish_reason
-            piece, stopped = stops.push(text.push(each.token) + (text.finish() if reason else ""))
+            completed, thought = thoughts.push(each.token, text.push(each.token) + (text.finish() if reason else ""))
+            piece, stopped = stops.push(completed)
             if stopped:
                 reason = FinishReason.STOP
             elif reason:
                 piece += stops.finish()
             elif settings.cancel and settings.cancel.is_set():
                 reason, piece = FinishReason.CANCELLED, piece + text.finish() + stops.finish()
-            yield Piece(each.token, piece, each.from_draft, reason, stats if reason else None)
+            yield Piece(each.token, piece, each.from_draft, thought, reason, stats if reason else None)
             if reason:
                 return
 
@@ -175,17 +213,19 @@ class Model:
 
         Cache and bound graphs are kept afterwards, so that the next sequence need not bind again.
         """
+        backend = self.backend
         if self._idle:
             sequence = self._idle.pop()
         else:
             cache = KVCache(self.manifest.caches, self.manifest.window, self.capacity)
-            graphs = self.backend.bind(cache)
+            graphs = backend.bind(cache)
             sequence = (Target(graphs, cache), Drafter(graphs))
         sequence[0].cache.reset()
         try:
             yield sequence
         finally:
-            self._idle.append(sequence)
+            if self._backend:
+                self._idle.append(sequence)
 
 
 def _in_turns(generations: Sequence[tuple[int, Iterator[Piece]]], at_once: int) -> Iterator[tuple[int, Piece]]:
@@ -227,7 +267,7 @@ def load(
     if threads is not None and threads < 1:
         raise InputError(f"threads is {threads}; give 1 or more.")
     runner = open_backend(opened, backend, threads, weight_cache)
-    return Model(opened.manifest, load_tokenizer(opened.folder), runner, capacity, threads, _sampling(opened))
+    return Model(opened, load_tokenizer(opened.folder), runner, capacity, threads, _sampling(opened))
 
 
 def _sampling(bundle: Bundle) -> Sampling:

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from paceline.errors import InputError
 
 TOKENIZER_FILE = "tokenizer.json"
+THOUGHT_OPENS, THOUGHT_CLOSES = "<|channel>", "<channel|>"  # Gemma 4's; the channel's name is the first line between them
 BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 
 
@@ -54,6 +55,26 @@ class StopTexts:
 
     def _begins(self, text: str) -> bool:
         return any(stop.startswith(text) for stop in self.stops)
+
+
+class Thoughts:
+    """Tells what a model thinks before it answers from the answer; a vocabulary without the tokens around it has none."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.opens, self.closes = tokenizer.token_to_id(THOUGHT_OPENS), tokenizer.token_to_id(THOUGHT_CLOSES)
+        self.inside = self.named = False
+
+    def push(self, token: int, text: str) -> tuple[str, bool]:
+        """A token and the text that it completed -> that text without the channel's name, and whether it is a thought."""
+        if token == self.opens:
+            self.inside, self.named = True, False
+        elif self.inside and not self.named:
+            _, newline, text = text.partition("\n")
+            self.named = bool(newline)
+        thought = self.inside
+        if token == self.closes:
+            self.inside = False
+        return text, thought
 
 
 class TextStream:

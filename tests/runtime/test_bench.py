@@ -154,7 +154,7 @@ def test_every_backend_and_repeat_sees_the_same_synthetic_pattern(tiny_bundle: P
 
 
 def test_stop_tokens_do_not_end_a_run(model: paceline.Model) -> None:
-    every = replace(model.manifest, stop_ids=tuple(range(model.manifest.vocab_size)))
+    every = replace(model.bundle, manifest=replace(model.manifest, stop_ids=tuple(range(model.manifest.vocab_size))))
     stopping = paceline.Model(every, model.tokenizer, model.backend, model.capacity)
     assert len(list(stopping.generate([2, 7], max_new_tokens=8))) == 1
     assert len(run_once(stopping, [2, 7], 3, 8, Plan().rule()).tokens) == 8

@@ -97,7 +97,8 @@ def test_costs_are_measured_once(model: paceline.Model, folder: Path, measured: 
 def another_bundle(model: paceline.Model) -> paceline.Model:
     graphs = model.manifest.graphs[model.backend.name]
     files = model.manifest.files | {graphs.parts["drafter"]: replace(model.manifest.files[graphs.parts["drafter"]], sha256="0")}
-    return paceline.Model(replace(model.manifest, files=files), model.tokenizer, model.backend, model.capacity)
+    bundle = replace(model.bundle, manifest=replace(model.manifest, files=files))
+    return paceline.Model(bundle, model.tokenizer, model.backend, model.capacity)
 
 
 def test_another_bundle_thread_count_cpu_or_runtime_is_measured_anew(

@@ -1,11 +1,7 @@
-"""Conversations: every answer is a fresh sequence's, a turn computes only what is new, and the command around it."""
+"""Conversations: every answer is a fresh sequence's, and a turn computes only what is new."""
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event
@@ -13,13 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import refused, script
 
 import paceline
 from paceline.backends import BACKENDS
 from paceline.chat import Chat, add, common
 from paceline.chat_template import ChatTemplate
-from paceline.cli.main import main
 from paceline.errors import CapacityError, InputError
 from paceline.ngram import Lookup
 from paceline.sampling import GREEDY, Sampling
@@ -39,14 +33,9 @@ def model(request: pytest.FixtureRequest, small_bundle: Path) -> paceline.Model:
     return paceline.load(small_bundle, backend=request.param, threads=1, capacity=CAPACITY)
 
 
-@pytest.fixture(scope="module")
-def template(model: paceline.Model, small_bundle: Path) -> ChatTemplate:
-    return ChatTemplate.load(small_bundle, model.manifest, model.tokenizer)
-
-
 @pytest.fixture
-def chat(model: paceline.Model, template: ChatTemplate) -> Iterator[Chat]:
-    with Chat(model, template, "You write Python.") as chat:
+def chat(model: paceline.Model) -> Iterator[Chat]:
+    with Chat(model, "You write Python.") as chat:
         yield chat
 
 
@@ -112,17 +101,32 @@ def test_a_turn_computes_only_what_is_new(chat: Chat, monkeypatch: pytest.Monkey
 
 
 def test_a_checkpoint_that_samples_is_sampled_and_options_go_first(
-    model: paceline.Model, template: ChatTemplate, monkeypatch: pytest.MonkeyPatch
+    model: paceline.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = Sampling(temperature=1.0, seed=5)
     monkeypatch.setattr(model, "sampling", own)
-    with Chat(model, template) as chat:
+    with Chat(model) as chat:
         tokens = prompt_of(chat, QUESTIONS[0])
         for options, sampling in (({}, own), ({"sampling": GREEDY}, GREEDY), ({"sampling": own}, own)):
             sent = list(chat.send(QUESTIONS[0], max_new_tokens=24, draft_length=2, **options))
             alone = list(model.generate(tokens, max_new_tokens=24, draft_length=2, sampling=sampling))
             assert [p.token for p in sent] == [p.token for p in alone]
             chat.reset()
+
+
+def test_a_thought_is_shown_and_left_out_of_the_conversation(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = [piece.token for piece in turn(chat, QUESTIONS[0], fresh=False)]
+    texts = [chat.model.tokenizer.id_to_token(token) for token in tokens]
+    opens = next(index for index, text in enumerate(texts) if text not in texts[:index] and text not in texts[index + 1 :])
+    closes = next(index for index, text in enumerate(texts) if index > opens + 3 and text not in texts[:index])
+    monkeypatch.setattr("paceline.text.THOUGHT_OPENS", texts[opens])
+    monkeypatch.setattr("paceline.text.THOUGHT_CLOSES", texts[closes])
+    chat.reset()
+    pieces = turn(chat, QUESTIONS[0], fresh=False)
+    assert [piece.token for piece in pieces] == tokens
+    assert [piece.thought for piece in pieces[: closes + 2]] == [opens <= index <= closes for index in range(closes + 2)]
+    assert chat.messages[-1]["content"] == "".join(piece.text for piece in pieces if not piece.thought)
+    turn(chat, QUESTIONS[1], fresh=False)
 
 
 def test_penalties_and_lookup_are_of_all_the_text(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +221,7 @@ def test_any_course_of_turns_gives_fresh_texts(model: paceline.Model, seed: int)
     """Answers of odd tokens, cut anywhere, under a template that changes old turns, so that any number of rows is kept."""
     source = "{% for m in messages %}{{ m.content[: (40 if loop.last else 9 + messages | length)] }}|{% endfor %}"
     random = np.random.default_rng(seed)
-    with Chat(model, ChatTemplate(source, {})) as chat:
+    with Chat(model, template=ChatTemplate(source, {})) as chat:
         for _ in range(6):
             text = "".join(chr(c) for c in random.integers(32, 1000, 30))
             if random.random() < 0.2:
@@ -246,9 +250,9 @@ def test_refused_options_change_nothing(chat: Chat) -> None:
     assert chat.turns == 0
 
 
-def test_the_sequence_goes_back_to_the_model(model: paceline.Model, template: ChatTemplate) -> None:
+def test_the_sequence_goes_back_to_the_model(model: paceline.Model) -> None:
     before = len(model._idle)
-    with Chat(model, template) as chat:
+    with Chat(model) as chat:
         turn(chat, QUESTIONS[0], fresh=False)
         idle = len(model._idle)
     assert len(model._idle) == idle + 1 >= before
@@ -271,114 +275,3 @@ def test_statistics_are_of_the_turn_and_of_all(chat: Chat) -> None:
     add(total, Stats(prompt_tokens=2, accepted_at=[1, 1], drafted_at=[1, 1], sources={"drafter": SourceStats(1, 2, 2)}))
     assert (total.prompt_tokens, total.accepted_at, total.drafted_at) == (3, [2, 1], [3, 1])
     assert total.sources == {"drafter": SourceStats(2, 4, 3)}
-
-
-def talk(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bundle: Path, lines: Sequence[str], *options: str
-) -> tuple[list[str], str]:
-    """What `paceline chat` writes to stdout, by line, and to stderr, when `lines` are piped in."""
-    capsys.readouterr()
-    monkeypatch.setattr("sys.stdin", io.StringIO("".join(line + "\n" for line in lines)))
-    assert main(["chat", str(bundle), "--threads", "1", "--max-new-tokens", "12", "--draft", "3", *options]) == 0
-    captured = capsys.readouterr()
-    return captured.out.splitlines(), captured.err
-
-
-def test_a_piped_conversation(
-    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    saved, other = tmp_path / "chat.json", tmp_path / "other.json"
-    lines = [QUESTIONS[0], "", QUESTIONS[1], "/stats", f"/save {saved}", "/help", f"/save {saved}", "/save", "/nonsense"]
-    lines += ["/reset", " /etc", f"/save {other}", "/quit", QUESTIONS[2]]
-    _, err = talk(monkeypatch, capsys, small_bundle, lines, "--system", "Be brief.")
-    messages = json.loads(saved.read_text())
-    assert messages[0] == {"role": "system", "content": "Be brief."}
-    assert [m["content"] for m in messages[1::2]] == QUESTIONS[:2]
-    model = paceline.load(small_bundle, threads=1)
-    with Chat(model, ChatTemplate.load(small_bundle, model.manifest, model.tokenizer), "Be brief.") as chat:
-        for question in QUESTIONS[:2]:
-            turn(chat, question, count=12)
-        assert chat.messages == messages
-    assert [m["content"] for m in json.loads(other.read_text())[:2]] == ["Be brief.", " /etc"]
-    for said in ("all 2 answers: ", "5 messages are in", "/reset      start", f"{saved} exists and is kept as it is"):
-        assert said in err
-    for said in (
-        "/save needs the name",
-        "'/nonsense' is no command; /help",
-        "A new conversation.",
-        "--max-new-tokens, or because",
-    ):
-        assert said in err
-
-
-def test_answers_are_all_of_stdout(
-    small_bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, _ = talk(monkeypatch, capsys, small_bundle, [QUESTIONS[0], "/stats", "/help"])
-    model = paceline.load(small_bundle, threads=1)
-    with Chat(model, ChatTemplate.load(small_bundle, model.manifest, model.tokenizer)) as chat:
-        turn(chat, QUESTIONS[0], fresh=False, count=12)
-        assert "\n".join(out) == chat.messages[-1]["content"]
-
-
-def test_a_full_cache_is_said_and_the_session_goes_on(
-    small_bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = [QUESTIONS[0], "word " * 90, "/reset", QUESTIONS[0]]
-    out, err = talk(monkeypatch, capsys, small_bundle, lines, "--capacity", "90")
-    assert "the KV cache 90 rows; start a new one with /reset" in err
-    assert out[: len(out) // 2] == out[len(out) // 2 :]
-
-
-@pytest.mark.parametrize("options", [["--sample"], ["--temperature", "0.9", "--seed", "3"], []])
-def test_sampling_options_and_the_checkpoints_own(
-    small_bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str]
-) -> None:
-    """Without an option, and with one that starts from it, the checkpoint's own holds."""
-    own, used = Sampling(temperature=0.7, seed=1), []
-    send = Chat.send
-
-    def watched(chat: Chat, text: str, **given: Any) -> Iterator[paceline.Piece]:
-        used.append(given["sampling"])
-        return send(chat, text, **given)
-
-    monkeypatch.setattr("paceline.model._sampling", lambda _: own)
-    monkeypatch.setattr(Chat, "send", watched)
-    talk(monkeypatch, capsys, small_bundle, [QUESTIONS[0]], *options)
-    assert used == [Sampling(temperature=0.9, seed=3) if "--seed" in options else own]
-
-
-@pytest.mark.parametrize("presses", [1, 2])
-def test_ctrl_c_stops_the_answer_and_keeps_the_session(
-    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], presses: int
-) -> None:
-    """The signal really comes, while the third token is on its way."""
-    verify, calls = Target.verify, []
-
-    def pressing(target: Target, tokens: Sequence[int]) -> Any:
-        calls.append(tokens)
-        if len(calls) == 3:
-            for _ in range(presses):
-                os.kill(os.getpid(), signal.SIGINT)
-        return verify(target, tokens)
-
-    monkeypatch.setattr(Target, "verify", pressing)
-    saved, before = tmp_path / "chat.json", signal.getsignal(signal.SIGINT)
-    _, err = talk(monkeypatch, capsys, small_bundle, [QUESTIONS[0], QUESTIONS[1], f"/save {saved}"], "--draft", "off")
-    assert signal.getsignal(signal.SIGINT) is before
-    assert err.count("(stopped)") == 1
-    first, second = (m["content"] for m in json.loads(saved.read_text())[1::2])
-    assert 0 < len(first) < len(second)
-
-
-def test_a_bundle_without_a_template_is_refused(
-    small_bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("paceline.chat_template.CHAT_TEMPLATE", "absent.jinja")
-    assert "has no absent.jinja, which a chat needs" in refused(["chat", str(small_bundle), "--threads", "1"], capsys)
-
-
-def test_the_command_has_help() -> None:
-    done = script("chat", "--help")
-    assert done.returncode == 0
-    assert "--system TEXT" in done.stdout

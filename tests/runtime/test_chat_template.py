@@ -137,7 +137,7 @@ def test_none_is_a_value_that_is_not_there() -> None:
 @pytest.mark.parametrize("backend", ["litert", "onnxruntime"])
 def test_a_bundles_prompt_has_one_bos(small_bundle: Path, oracle: PreTrainedTokenizerFast, backend: str) -> None:
     model = paceline.load(small_bundle, backend=backend, threads=1, capacity=64)
-    template = ChatTemplate.load(small_bundle, model.manifest, model.tokenizer)
+    template = model.template
     assert template.special_tokens == SPECIAL
     tokens = model.encode(template.render(TURNS))
     assert tokens == oracle.apply_chat_template(TURNS, add_generation_prompt=True)["input_ids"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import tiny
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
-from paceline.text import TextStream
+from paceline.text import TextStream, Thoughts
 
 TOKENIZER = tiny.tokenizer()
 
@@ -35,3 +37,17 @@ def test_text_comes_as_early_as_it_can() -> None:
     tokens = TOKENIZER.encode("hi é!", add_special_tokens=False).ids
     assert [TOKENIZER.id_to_token(t) for t in tokens] == ["hi", "▁", "<0xC3>", "<0xA9>", "!"]
     assert stream(tokens) == ["hi", " ", "", "", "é!", ""]
+
+
+def test_thoughts_are_told_from_the_answer_and_lose_their_name() -> None:
+    vocabulary = {"<|channel>": 0, "<channel|>": 1, "thought": 2, "\n": 3, "Hm": 4, "Yes": 5, "t\nA": 6}
+    thoughts = Thoughts(Tokenizer(WordLevel(vocabulary, unk_token="Hm")))
+    answer = ["<|channel>", "thought", "\n", "Hm", "\n", "<channel|>", "Yes", "\n", "<|channel>", "t\nA", "<channel|>", "Yes"]
+    shown = [thoughts.push(vocabulary[word], "" if "channel" in word else word) for word in answer]
+    assert "".join(text for text, thought in shown if thought) == "Hm\nA"
+    assert "".join(text for text, thought in shown if not thought) == "Yes\nYes"
+
+
+def test_a_vocabulary_without_channels_has_no_thoughts() -> None:
+    thoughts = Thoughts(Tokenizer(WordLevel({"x": 0}, unk_token="x")))
+    assert thoughts.push(0, "x\n") == ("x\n", False)

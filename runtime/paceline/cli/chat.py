@@ -18,14 +18,11 @@ from types import FrameType
 from rich.console import Console
 
 from paceline.chat import Chat
-from paceline.chat_template import ChatTemplate
 from paceline.cli import loading, sampling
 from paceline.cli.command import Command, ExitCode
 from paceline.cli.run import draft_length, stats_table
 from paceline.errors import InputError
 from paceline.generate import MAX_DRAFT_LENGTH, FinishReason
-from paceline.model import Model
-from paceline.sampling import Sampling
 from paceline.settings import GenerateOptions
 
 HELP = """/reset      start a new conversation, with the same system message
@@ -40,6 +37,11 @@ def configure(parser: ArgumentParser) -> None:
     loading.configure(parser, capacity="for the whole conversation")
     parser.add_argument("--system", metavar="TEXT", help="system message that every conversation begins with")
     parser.add_argument(
+        "--think",
+        action="store_true",
+        help="ask the template to let the model think before it answers; thoughts are shown dimmed, on stderr",
+    )
+    parser.add_argument(
         "--draft",
         type=draft_length,
         default=None,
@@ -48,19 +50,18 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="end an answer after N tokens (default: its own end)")
     loading.configure_backend(parser)
-    sampling.configure(parser, "Those of the checkpoint's own generation_config.json unless one of these says otherwise.")
+    sampling.configure(parser, "These change what the checkpoint's own generation_config.json says.")
 
 
 def run(options: Namespace) -> ExitCode:
     model = loading.loaded(options, options.backend)
-    template = ChatTemplate.load(options.bundle, model.manifest, model.tokenizer)
     settings: GenerateOptions = {
         "max_new_tokens": options.max_new_tokens,
         "draft_length": options.draft,
-        "sampling": chosen_sampling(options, model),
+        "sampling": sampling.chosen(options, model.sampling),
         "drafting": options.drafting,
     }
-    with Chat(model, template, options.system) as chat:
+    with Chat(model, options.system, enable_thinking=options.think) as chat:
         for line in lines():
             if not line.strip():
                 continue
@@ -104,11 +105,14 @@ def answer(text: str, chat: Chat, settings: GenerateOptions) -> None:
     cancel = Event()
     cancellable = settings.copy()
     cancellable["cancel"] = cancel
-    reason = FinishReason.CANCELLED
+    reason, stderr = FinishReason.CANCELLED, Console(stderr=True)
     with ctrl_c_sets(cancel):
         try:
             for piece in chat.send(text, **cancellable):
-                print(piece.text, end="", flush=True)
+                if piece.thought:
+                    stderr.print(piece.text, end="", style="dim", markup=False, highlight=False, soft_wrap=True)
+                else:
+                    print(piece.text, end="", flush=True)
                 reason = piece.finish_reason or reason
         except KeyboardInterrupt:  # the second one
             pass
@@ -186,17 +190,6 @@ def show_stats(chat: Chat) -> None:
         f"{total.emitted} tokens of output, {total.accepted} of {total.drafted} drafts accepted, "
         f"{total.tokens_per_round:.2f} tokens a round"
     )
-
-
-def chosen_sampling(options: Namespace, model: Model) -> Sampling:
-    """The checkpoint's own sampling, unless an option of sampling is given.
-
-    Raises:
-        InputError: a value is out of range.
-    """
-    given = vars(options)
-    said = options.ban or options.bias or any(given[name] is not None for name in sampling.NUMBERS)
-    return sampling.chosen(options, model.sampling) if said else model.sampling
 
 
 def say(text: str) -> None:

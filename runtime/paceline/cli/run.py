@@ -11,6 +11,7 @@ from rich.table import Table
 from paceline.cli import loading, sampling
 from paceline.cli.command import Command, ExitCode
 from paceline.generate import MAX_DRAFT_LENGTH
+from paceline.sampling import GREEDY
 from paceline.stats import Stats
 
 
@@ -30,7 +31,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end in front of this text (repeatable)")
     parser.add_argument("--stats", action="store_true", help="print what drafting brought, to stderr")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of streaming text")
-    sampling.configure(parser)
+    sampling.configure(parser, "Greedy unless one of these or --sample says otherwise.")
+    parser.add_argument("--sample", action="store_true", help="start from the checkpoint's own generation_config.json")
 
 
 def run(options: Namespace) -> ExitCode:
@@ -40,7 +42,7 @@ def run(options: Namespace) -> ExitCode:
         options.prompt,
         max_new_tokens=options.max_new_tokens,
         draft_length=options.draft,
-        sampling=sampling.chosen(options, model.sampling),
+        sampling=sampling.chosen(options, model.sampling if options.sample else GREEDY),
         drafting=options.drafting,
         stop=options.stop,
     )

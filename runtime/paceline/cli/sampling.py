@@ -6,7 +6,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import replace
 
 from paceline.rules import Drafting
-from paceline.sampling import GREEDY, Sampling
+from paceline.sampling import Sampling
 
 NUMBERS = {
     "temperature": (float, "0 is greedy"),
@@ -20,10 +20,9 @@ NUMBERS = {
 }
 
 
-def configure(parser: ArgumentParser, default: str = "Greedy unless one of these says otherwise.") -> None:
-    """Adds the options; `default` says what happens without them."""
-    group = parser.add_argument_group("sampling", default)
-    group.add_argument("--sample", action="store_true", help="start from the checkpoint's own generation_config.json")
+def configure(parser: ArgumentParser, about: str) -> None:
+    """Adds the options; `about` says what they change. See `chosen`."""
+    group = parser.add_argument_group("sampling", about)
     for name, (kind, text) in NUMBERS.items():
         group.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="X" if kind is float else "N", help=text)
     group.add_argument("--ban", type=int, action="append", default=[], metavar="ID", help="never emit this token (repeatable)")
@@ -40,14 +39,13 @@ def configure(parser: ArgumentParser, default: str = "Greedy unless one of these
     )
 
 
-def chosen(options: Namespace, checkpoint: Sampling) -> Sampling:
-    """What the options ask for; `checkpoint` is what its own configuration does.
+def chosen(options: Namespace, base: Sampling) -> Sampling:
+    """What the options make of `base`.
 
     Raises:
         InputError: a value is out of range.
     """
     given = {name: value for name, value in vars(options).items() if name in NUMBERS and value is not None}
-    base = checkpoint if options.sample else GREEDY
     banned = base.banned | frozenset(options.ban)
     return replace(base, **given, banned=banned, logit_bias=dict(base.logit_bias) | dict(options.bias))
 
