@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from paceline.backends.base import DraftStep, Verified
 from paceline.drafter import Drafter
+from paceline.drafts import RowPath
 from paceline.kv_cache import KVCache
 from paceline.target import Target
 
@@ -39,13 +40,14 @@ class ScriptedGraphs:
         for index, token in enumerate(tokens):
             self.rows[self.cache.length + index] = int(token)
 
-    def verify(self, tokens: NDArray[np.int64]) -> Verified:
+    def verify(self, tokens: NDArray[np.int64], paths: Sequence[RowPath]) -> Verified:
         self.prefill(tokens)
         self.drafted = []
         logits = np.zeros((len(tokens), VOCABULARY), np.float32)
         activations = np.zeros((len(tokens), WIDTH), np.float32)
         for row in range(len(tokens)):
-            seen = [self.rows[p] for p in range(self.cache.length + row + 1)]
+            path = paths[row] if paths else range(row + 1)
+            seen = [self.rows[p] for p in (*range(self.cache.length), *(self.cache.length + own for own in path))]
             logits[row, next_token(seen)] = 1.0
             activations[row] = len(seen)
         return Verified(logits, activations)

@@ -7,7 +7,7 @@ Accelerates Speculative Decoding" (ICLR 2025, arXiv 2403.10444).
 All but `SyntheticAcceptance` are lossless: the emitted tokens are distributed as the target's own, or even equal them.
 The sampling rules share these arguments:
 
-    drafts: K proposed tokens.
+    drafts: K proposed tokens, in a row.
     drafted: K distributions; draft j + 1 was drawn from drafted[j], with a random number of its own.
     target: target(j) is what the target draws from after the pending token and drafts 1..j. It is asked for a row at a
         time, in order, and for none behind a draft that cannot be accepted.
@@ -24,29 +24,58 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.drafts import Drafts
 from paceline.sampler import Distribution
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """The outcome of a round: `accepted` drafts, then one token of the target's own."""
+    """The outcome of a round: some drafts, then one token of the target's own.
 
-    accepted: int
-    token: int  # the correction after a rejected draft, the bonus when all were accepted
+    Attributes:
+        rows: of the accepted drafts in the target's pass, in order of the text.
+        token: the correction after rejected drafts, the bonus where none was left.
+    """
+
+    rows: tuple[int, ...]
+    token: int
+
+    @classmethod
+    def first(cls, accepted: int, token: int) -> Acceptance:
+        """The first drafts of a chain."""
+        return cls(tuple(range(1, accepted + 1)), token)
+
+    @property
+    def accepted(self) -> int:
+        """How many drafts."""
+        return len(self.rows)
+
+    @property
+    def last_row(self) -> int:
+        """The row that the target's own token comes from."""
+        return self.rows[-1] if self.rows else 0
 
 
-def accept_greedy(drafts: Sequence[int], logits: NDArray[np.float32]) -> Acceptance:
-    """Accepts drafts while each is the target's own choice, so the tokens are those of plain greedy decoding.
+Choose = Callable[[int, Sequence[int]], int]
+
+
+def accept_chosen(drafts: Drafts, choose: Choose) -> Acceptance:
+    """Lets the target choose at every row and accepts the drafts that it chooses, in a chain or along a path of a tree.
+
+    The tokens are those that the target chooses without drafts, wherever these come from.
 
     Args:
-        drafts: K proposed tokens.
-        logits: [K + 1, V]; row j is what the target says after the pending token and drafts 1..j.
+        choose: the target's token at a row, given the tokens of the rows accepted before; it is asked for one row at a time.
     """
-    choices = logits.argmax(-1)
-    accepted = 0
-    while accepted < len(drafts) and drafts[accepted] == choices[accepted]:
-        accepted += 1
-    return Acceptance(accepted, int(choices[accepted]))
+    row, rows, ahead = 0, list[int](), list[int]()
+    while True:
+        token = choose(row, ahead)
+        following = drafts.following(row, token)
+        if following is None:
+            return Acceptance(tuple(rows), token)
+        row = following
+        rows.append(row)
+        ahead.append(token)
 
 
 @dataclass(frozen=True)
@@ -65,25 +94,13 @@ class SyntheticAcceptance:
     rng: np.random.Generator
 
     def __call__(self, drafts: Sequence[int], logits: NDArray[np.float32]) -> Acceptance:
-        """See `accept_greedy` for the arguments."""
+        """See the top of this file for the drafts. logits: [K + 1, V]."""
         wins = self.rng.random(len(drafts)) < self.probability
         accepted = len(drafts) if wins.all() else int(wins.argmin())
-        return Acceptance(accepted, int(logits[accepted].argmax()))
+        return Acceptance.first(accepted, int(logits[accepted].argmax()))
 
 
 Target = Callable[[int], Distribution]
-
-
-def accept_deterministic(drafts: Sequence[int], target: Target, uniforms: Sequence[float]) -> Acceptance:
-    """Samples the target at every row and accepts drafts while they are what came out, wherever they come from.
-
-    The tokens are those that the target samples with these numbers without drafts, so a seed gives one text for every K.
-    """
-    for accepted, draft in enumerate(drafts):
-        token = target(accepted).pick(uniforms[accepted])
-        if token != draft:
-            return Acceptance(accepted, token)
-    return Acceptance(len(drafts), target(len(drafts)).pick(uniforms[len(drafts)]))
 
 
 def accept_sampled(
@@ -98,8 +115,8 @@ def accept_sampled(
     for accepted in range(count):
         p, q, draft = target(accepted), drafted[accepted], drafts[accepted]
         if coins[accepted] >= p.probability(draft) / q.probability(draft):
-            return Acceptance(accepted, _lacking(p, q)[0].pick(uniforms[accepted]))
-    return Acceptance(count, target(count).pick(uniforms[count]))
+            return Acceptance.first(accepted, _lacking(p, q)[0].pick(uniforms[accepted]))
+    return Acceptance.first(count, target(count).pick(uniforms[count]))
 
 
 def accept_block(
@@ -131,7 +148,7 @@ def accept_block(
             chance = mass / (mass + 1 - share) if mass else 0.0
         if coins[index] < chance:
             accepted, own = index + 1, rest
-    return Acceptance(accepted, own.pick(uniforms[accepted]))
+    return Acceptance.first(accepted, own.pick(uniforms[accepted]))
 
 
 def _drawn(drafts: Sequence[int], drafted: Sequence[Distribution]) -> int:

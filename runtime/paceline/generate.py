@@ -9,6 +9,7 @@ from time import perf_counter
 
 from paceline.draft_length import MOST_DRAFTS, DraftLength, Source
 from paceline.drafter import Drafter, never
+from paceline.drafts import NOTHING, Drafts
 from paceline.ngram import Lookup
 from paceline.rules import Rule
 from paceline.stats import Stats
@@ -68,14 +69,15 @@ def generate(
     budget = room if max_new_tokens is None else min(max_new_tokens, room)
     started = perf_counter()
     target.prefill(prompt[:-1])
-    drafts: list[int] = []
+    drafts = NOTHING
     verified = target.verify(prompt[-1:])
     outcome = rule.accept(drafts, verified.logits)
     stats.prefill_ms = 1000 * (perf_counter() - started)
 
     while True:
-        hidden = verified.activations[outcome.accepted].copy()
-        for index, token in enumerate([*drafts[: outcome.accepted], outcome.token]):
+        hidden = verified.activations[outcome.last_row].copy()
+        target.keep(outcome.rows)
+        for index, token in enumerate([*drafts.at(outcome.rows), outcome.token]):
             target.commit(1)  # the row of the token before this one; what follows a stop is never committed
             stats.emitted += 1
             if lookup:
@@ -89,19 +91,21 @@ def generate(
         offered = lookup.propose(most) if lookup else []
         choice = draft_length.next(most, len(offered))
         if choice.source is Source.LOOKUP:
-            drafts = offered[: choice.length]
+            drafts = Drafts.chain(offered[: choice.length])
+        elif rule.branching:
+            drafts = drafter.tree(pending, hidden, choice.length)
         else:
             stop = draft_length.stop if rule.may_stop else never
-            drafts = drafter.draft(pending, hidden, choice.length, rule.choose, stop)
+            drafts = Drafts.chain(drafter.draft(pending, hidden, choice.length, rule.choose, stop))
         tried = drafter.chain(pending, hidden, int(choice.trial))
         drafted = perf_counter()
-        verified = target.verify([pending, *drafts])
+        verified = target.verify([pending, *drafts.tokens], drafts.paths)
         outcome = rule.accept(drafts, verified.logits)
         stats.draft_ms += 1000 * (drafted - started)
         stats.verify_ms += 1000 * (perf_counter() - drafted)
-        stats.record_round(choice.source, len(drafts), outcome.accepted, len(tried))
-        draft_length.record(choice, len(drafts), outcome.accepted)
-        first = drafts[0] if outcome.accepted else outcome.token
+        stats.record_round(choice.source, drafts, outcome.accepted, len(tried))
+        draft_length.record(choice, len(drafts.tokens), outcome.accepted)
+        first, *_ = *drafts.at(outcome.rows), outcome.token
         if tried:
             draft_length.observe(Source.DRAFTER, rule.right(tried[0], first, verified.logits[0]))
         if offered and choice.source is not Source.LOOKUP:

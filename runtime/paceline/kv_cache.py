@@ -70,6 +70,14 @@ class KVCache:
         """Makes the first `rows` rows of the last call valid."""
         self.length += rows
 
+    def compact(self, rows: Sequence[int]) -> None:
+        """Moves rows that the last call wrote, counted from `length`, together behind its first one; their order stays."""
+        for spec in self.specs:
+            first = self.length - (self.local_start if spec.kind is CacheKind.LOCAL else 0)
+            for name in (spec.key, spec.value):
+                written = self.buffers[name][:, :, first:]
+                written[:, :, 1 : 1 + len(rows)] = written[:, :, rows]
+
     def rollback(self, length: int) -> None:
         """Forgets the rows at and above `length`.
 

@@ -163,11 +163,11 @@ def _likeliest(
 ) -> NDArray[np.int64]:
     """The tokens that top-k and top-p leave, likeliest first; one of both is on. [V] -> [C]."""
     if top_p is None:
-        return _largest(row, top_k or len(row))
+        return largest(row, top_k or len(row))
     size = top_k or _FIRST_NUCLEUS
     whole = None if top_k else _weights(row, highest, temperature).sum(dtype=np.float64)
     while True:
-        tokens = _largest(row, size)
+        tokens = largest(row, size)
         sums = _weights(row[tokens], highest, temperature).cumsum(dtype=np.float64)
         share = top_p * (sums[-1] if whole is None else whole)
         if sums[-1] >= share or size >= len(row):
@@ -175,7 +175,7 @@ def _likeliest(
         size *= 16
 
 
-def _largest(row: NDArray[np.float32], size: int) -> NDArray[np.int64]:
+def largest(row: NDArray[np.float32], size: int) -> NDArray[np.int64]:
     """Ids of the `size` largest values, the largest first, of equal ones the lowest id first. [V] -> [min(size, V)]."""
     size = min(size, len(row))
     edge = np.partition(row, -size)[-size]  # the smallest that belongs to them, so the whole row need not be sorted

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from paceline.draft_length import Source
+from paceline.drafts import Drafts
 
 
 @dataclass
@@ -23,7 +24,9 @@ class Stats:
     """Counters of one generation.
 
     Attributes:
-        accepted_at, drafted_at: for draft position 1, 2, ..: how often it was accepted, how often proposed.
+        accepted_at, drafted_at: for draft position 1, 2, ..: how often it was accepted, how often proposed. In a tree several
+            drafts stand at one position, which counts once.
+        corrections: rounds of which a longer path was proposed than accepted.
         sources: the rounds with drafts, by who proposed them.
         trials: draft steps whose token was only compared with what the target wrote.
     """
@@ -43,8 +46,9 @@ class Stats:
     draft_ms: float = 0.0
     verify_ms: float = 0.0
 
-    def record_round(self, source: Source, drafted: int, accepted: int, trials: int = 0) -> None:
+    def record_round(self, source: Source, drafts: Drafts, accepted: int, trials: int = 0) -> None:
         """Counts one verify pass and the drafts that went into it."""
+        drafted, depth = len(drafts.tokens), drafts.depth
         self.rounds += 1
         self.trials += trials
         if drafted:
@@ -52,14 +56,14 @@ class Stats:
             own.rounds, own.drafted, own.accepted = own.rounds + 1, own.drafted + drafted, own.accepted + accepted
         self.drafted += drafted
         self.accepted += accepted
-        if accepted < drafted:
+        if accepted < depth:
             self.corrections += 1
         elif drafted:
             self.bonuses += 1
-        while len(self.drafted_at) < drafted:
+        while len(self.drafted_at) < depth:
             self.drafted_at.append(0)
             self.accepted_at.append(0)
-        for position in range(drafted):
+        for position in range(depth):
             self.drafted_at[position] += 1
             self.accepted_at[position] += position < accepted
 

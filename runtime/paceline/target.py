@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from paceline.backends.base import Graphs, Verified
+from paceline.drafts import RowPath
 from paceline.kv_cache import KVCache
 from paceline.signatures import PREFILL_CHUNK
 
@@ -30,14 +31,22 @@ class Target:
             self.graphs.prefill(chunk)
             self.cache.commit(len(chunk))
 
-    def verify(self, tokens: Sequence[int]) -> Verified:
+    def verify(self, tokens: Sequence[int], paths: Sequence[RowPath] = ()) -> Verified:
         """One pass over [pending, draft 1, ..]; its rows stay invisible until `commit`. One token is decode.
+
+        Args:
+            paths: what the rows see of each other, see `Drafts.paths`.
 
         Raises:
             CapacityError: they do not fit; raised before the graph runs.
         """
         self.cache.make_room(len(tokens))
-        return self.graphs.verify(np.asarray(tokens, np.int64))
+        return self.graphs.verify(np.asarray(tokens, np.int64), paths)
+
+    def keep(self, rows: RowPath) -> None:
+        """Moves rows of the last pass, a path behind row 0, to where `commit` takes them from."""
+        if rows != tuple(range(1, len(rows) + 1)):
+            self.cache.compact(rows)
 
     def commit(self, rows: int) -> None:
         """Keeps the first `rows` rows of the last pass; the rest is rolled back by never becoming visible."""

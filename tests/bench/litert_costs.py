@@ -84,11 +84,11 @@ def binding_ms(bundle: Path, rows: int) -> float:
     graphs = backend.bind(cache)
     cache.make_room(16)
     cache.length, cache.local_start = 4000, 3136
-    graphs.verify(np.zeros(rows, np.int64))
+    graphs.verify(np.zeros(rows, np.int64), ())
     call = graphs._call(rows)
     call.call.run = lambda: None  # type: ignore[method-assign]
     tokens = np.zeros(rows, np.int64)
-    return fastest_ms(lambda: graphs.verify(tokens))
+    return fastest_ms(lambda: graphs.verify(tokens, ()))
 
 
 def main() -> None:

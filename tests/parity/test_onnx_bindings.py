@@ -81,7 +81,7 @@ def test_prefill_skips_the_layers_that_own_no_kv(tiny_bundle: Path, tmp_path: Pa
     cache = new_cache(backend)
     graphs = backend.bind(cache)
     graphs.prefill(np.array(some_tokens(5)))
-    graphs.verify(np.array(some_tokens(2)))
+    graphs.verify(np.array(some_tokens(2)), ())
     events = json.loads(Path(backend.target.end_profiling()).read_text())
     runs = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["name"] == "model_run")
     attention = [e["ts"] for e in events if e.get("args", {}).get("op_name") == "Softmax"]

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.acceptance import Acceptance, Target, accept_block, accept_deterministic, accept_greedy, accept_sampled
+from paceline.acceptance import Acceptance, Target, accept_block, accept_chosen, accept_sampled
+from paceline.drafts import Drafts
 from paceline.sampler import Distribution, Sampler, uniform
 from paceline.sampling import Sampling
 
@@ -172,7 +173,7 @@ def test_blocks_never_accept_less_whatever_the_distributions(target: list[Distri
 def deterministic(
     drafts: Sequence[int], drafted: Sequence[Distribution], target: Target, uniforms: Sequence[float], coins: Sequence[float]
 ) -> Acceptance:
-    return accept_deterministic(drafts, target, uniforms)
+    return accept_chosen(Drafts.chain(drafts), lambda row, ahead: target(row).pick(uniforms[len(ahead)]))
 
 
 @pytest.mark.parametrize("rule", [deterministic, accept_sampled, accept_block])
@@ -234,7 +235,7 @@ def test_a_seed_gives_one_text_for_every_draft_length(seed: int, right: float) -
                 return sampler.distribution(LOGITS[[*PROMPT, *emitted, *drafts[:j]][-1]], drafts[:j])  # noqa: B023
 
             uniforms = [uniform(seed, len(emitted) + j) for j in range(k + 1)]
-            outcome = accept_deterministic(drafts, target, uniforms)
+            outcome = deterministic(drafts, [], target, uniforms, [])
             for token in [*drafts[: outcome.accepted], outcome.token]:
                 sampler.push(token)
                 emitted.append(token)
@@ -254,15 +255,15 @@ def test_at_temperature_0_every_rule_is_the_greedy_one(seed: int, k: int, u: flo
     drafted = [Distribution(np.array([d]), np.ones(1)) for d in drafts]
     for rule in (deterministic, accept_sampled, accept_block):
         outcome = rule(drafts, drafted, lambda j: sampler.distribution(logits[j], drafts[:j]), [u] * (k + 1), [u] * k)
-        assert outcome == accept_greedy(drafts, logits)
+        assert outcome == accept_chosen(Drafts.chain(drafts), lambda row, _: int(logits[row].argmax()))
 
 
 @pytest.mark.parametrize("rule", [accept_sampled, accept_block])
 def test_a_draft_that_its_distribution_cannot_draw_ends_the_round_with_the_targets_own_token(rule: Rule) -> None:
     p, q = Distribution(np.arange(3), np.array([0.2, 0.3, 0.5])), Distribution(np.arange(2), np.array([0.4, 0.6]))
     for u in (0.0, 0.1, 0.3, 0.6, 0.999):
-        assert rule([2, 0], [q, q], lambda j: p, [u] * 3, [0.0, 0.0]) == Acceptance(0, p.pick(u))
-        assert rule([0, 2, 1], [p, q, q], lambda j: p, [u] * 4, [0.0] * 3) == Acceptance(1, p.pick(u))
+        assert rule([2, 0], [q, q], lambda j: p, [u] * 3, [0.0, 0.0]) == Acceptance.first(0, p.pick(u))
+        assert rule([0, 2, 1], [p, q, q], lambda j: p, [u] * 4, [0.0] * 3) == Acceptance.first(1, p.pick(u))
 
 
 @pytest.mark.parametrize("rule", [accept_sampled, accept_block])
@@ -273,7 +274,7 @@ def test_rows_behind_an_impossible_draft_are_not_asked_for(rule: Rule) -> None:
         asked.append(j)
         return p
 
-    assert rule([3, 2], [q, q], target, [0.7] * 3, [0.0] * 2) == Acceptance(0, 1)
+    assert rule([3, 2], [q, q], target, [0.7] * 3, [0.0] * 2) == Acceptance.first(0, 1)
     assert asked == [0]
 
 
@@ -286,4 +287,4 @@ def test_equal_up_to_rounding_is_accepted_or_corrected_from_the_target(rule: Rul
     for drafts in itertools.product(range(3), repeat=2):
         outcome = rule(drafts, [q, q], lambda j: p, [0.9] * 3, [almost_one] * 2)
         assert outcome.token == 2
-        assert rule(drafts, [p, p], lambda j: p, [0.9] * 3, [almost_one] * 2) == Acceptance(2, 2)
+        assert rule(drafts, [p, p], lambda j: p, [0.9] * 3, [almost_one] * 2) == Acceptance.first(2, 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from paceline.bench_report import Report, Result, Run, Spread, expected_speedup
 from paceline.cli.main import main
 from paceline.costs import Cost, Costs
 from paceline.draft_length import Source
+from paceline.drafts import Drafts, RowPath
 from paceline.machine import Machine, cpu_name, peak_memory_bytes
 from paceline.stats import Stats
 
@@ -55,7 +56,7 @@ def ran(decode_ms: float, tokens: tuple[int, ...] = (1, 2, 3, 4), accepted: tupl
     """A run of hand-made times; `accepted` are those of its rounds of two drafts."""
     stats = Stats(emitted=len(tokens), verify_ms=decode_ms)
     for count in accepted:
-        stats.record_round(Source.DRAFTER, 2, count)
+        stats.record_round(Source.DRAFTER, Drafts.chain([0, 0]), count)
     return Run(tokens, stats)
 
 
@@ -249,11 +250,11 @@ def test_synthetic_acceptance_is_a_field_of_json(tiny_bundle: Path, capsys: pyte
     assert report["results"][1]["same_tokens"] is None
 
 
-def spoiled(real: Callable[[OrtGraphs, NDArray[np.int64]], Verified]) -> Callable[[OrtGraphs, NDArray[np.int64]], Verified]:
+def spoiled(real: Callable[..., Verified]) -> Callable[..., Verified]:
     """A target whose rows of a longer pass are not those of decode."""
 
-    def verify(self: OrtGraphs, tokens: NDArray[np.int64]) -> Verified:
-        verified = real(self, tokens)
+    def verify(self: OrtGraphs, tokens: NDArray[np.int64], paths: Sequence[RowPath]) -> Verified:
+        verified = real(self, tokens, paths)
         return Verified(np.roll(verified.logits, len(tokens) - 1, -1), verified.activations)
 
     return verify

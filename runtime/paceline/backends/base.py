@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.drafts import RowPath
 from paceline.kv_cache import KVCache
 
 
@@ -44,8 +46,12 @@ class Graphs(Protocol):
     def prefill(self, tokens: NDArray[np.int64]) -> None:
         """Writes the KV rows of `tokens` [T] at cache.length and on."""
 
-    def verify(self, tokens: NDArray[np.int64]) -> Verified:
-        """Writes the KV rows of `tokens` [T] at cache.length and on, and computes their logits; T = 1 is decode."""
+    def verify(self, tokens: NDArray[np.int64], paths: Sequence[RowPath]) -> Verified:
+        """Writes the KV rows of `tokens` [T] at cache.length and on, and computes their logits; T = 1 is decode.
+
+        A row sees the committed rows and those of its path, and its position is that of the path's end. A row for which
+        there is no path continues the row before it.
+        """
 
     def draft(self, token: int, hidden: NDArray[np.float32]) -> DraftStep:
         """One drafter step from `hidden` [D] over the committed rows; its position is that of the pending token."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from paceline import signatures
+from paceline.drafts import RowPath
 from paceline.kv_cache import KVCache, aligned_zeros
 from paceline.signatures import CacheKind
 
@@ -27,12 +30,22 @@ class Masks:
         self.arrays[CacheKind.FULL] = aligned_zeros((1, 1, self.rows, slots))
         return True
 
-    def show(self, row: int, end: int) -> None:
-        """Lets a row see the cache rows below `end`, in local caches the newest `window` of them."""
-        cache = self.cache
+    def show(self, row: int, start: int, path: RowPath = ()) -> None:
+        """Lets a row see the cache rows below `start` and a path behind them, in local caches the newest `window` of these."""
+        cache, end = self.cache, start + len(path)
         for kind, array in self.arrays.items():
-            first, last = 0, end
+            base, first, seen = 0, 0, path
             if kind is CacheKind.LOCAL:
-                first, last = max(cache.local_start, end - cache.window) - cache.local_start, end - cache.local_start
-            array[0, 0, row] = signatures.MASKED
-            array[0, 0, row, first:last] = 0
+                base, first, seen = cache.local_start, max(cache.local_start, end - cache.window), path[-cache.window :]
+            line = array[0, 0, row]
+            line[:] = signatures.MASKED
+            line[first - base : start - base] = 0
+            if isinstance(seen, range):  # of a prefill it can have a thousand rows
+                line[start + seen.start - base : start + seen.stop - base] = 0
+            else:
+                line[[start + each - base for each in seen]] = 0
+
+
+def path_of(row: int, paths: Sequence[RowPath]) -> RowPath:
+    """A row's path; without one it continues the row before it."""
+    return paths[row] if row < len(paths) else range(row + 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from paceline import signatures
 from paceline.backends.base import DraftStep, Verified
-from paceline.backends.masks import Masks
+from paceline.backends.masks import Masks, path_of
 from paceline.backends.names import ONNXRUNTIME
 from paceline.bundle import Bundle
+from paceline.drafts import RowPath
 from paceline.errors import InputError
 from paceline.kv_cache import KVCache
 from paceline.signatures import CacheKind
@@ -69,13 +70,13 @@ class OrtGraphs:
         """See `Graphs.prefill`."""
         _TargetCall(self.backend, self.cache, len(tokens), emit=False).run(tokens)
 
-    def verify(self, tokens: NDArray[np.int64]) -> Verified:
+    def verify(self, tokens: NDArray[np.int64], paths: Sequence[RowPath]) -> Verified:
         """See `Graphs.verify`. Bindings are kept, one for each number of rows."""
         rows = max(len(tokens), LEAST_ROWS)
         if rows not in self._verify_calls:
             self._verify_calls[rows] = _TargetCall(self.backend, self.cache, rows, emit=True)
         call = self._verify_calls[rows]
-        call.run(tokens)
+        call.run(tokens, paths)
         return Verified(call.logits[: len(tokens)], call.activations[: len(tokens)])
 
     def draft(self, token: int, hidden: NDArray[np.float32]) -> DraftStep:
@@ -110,16 +111,17 @@ class _TargetCall:
             else:  # no rows, and so no memory to bind
                 self.io.bind_output(name, "cpu")
 
-    def run(self, tokens: NDArray[np.int64]) -> None:
+    def run(self, tokens: NDArray[np.int64], paths: Sequence[RowPath] = ()) -> None:
         length, count = self.cache.length, len(self.tokens)
         if self.masks.cover(length + count):
             self._bind_caches()
         self.tokens[: len(tokens)] = tokens
-        self.input_pos[:] = np.arange(length, length + count)
         for kind, start in self.starts.items():
             start[0] = length - (self.cache.local_start if kind is CacheKind.LOCAL else 0)
         for row in range(count):
-            self.masks.show(row, length + row + 1)
+            path = path_of(row, paths)
+            self.input_pos[row] = length + len(path) - 1
+            self.masks.show(row, length, path)
         self.session.run_with_iobinding(self.io)
 
     def _bind_caches(self) -> None:

@@ -35,7 +35,8 @@ def configure(parser: ArgumentParser, about: str) -> None:
         choices=list(Drafting),
         default=Drafting.GREEDY,
         metavar="|".join(each.value for each in Drafting),
-        help="how drafts are drawn and judged where the target samples; the text's distribution is the same in all",
+        help="how drafts are drawn and judged: the likeliest, as one path or as a tree; or sampled, where the target samples, "
+        "and judged singly or as a block. The text is the same, or as likely, in all",
     )
 
 

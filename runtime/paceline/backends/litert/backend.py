@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from paceline.backends.litert.model import CompiledModel, Environment
 from paceline.backends.litert.weight_cache import WeightCache
 from paceline.backends.names import LITERT
 from paceline.bundle import Bundle
+from paceline.drafts import RowPath
 from paceline.errors import InputError
 from paceline.kv_cache import KVCache
 from paceline.signatures import PREFILL, VERIFY
@@ -96,11 +98,11 @@ class LiteRtGraphs:
             self._call(rows).run(tokens[start : start + rows], self.cache.length + start)
             start += rows
 
-    def verify(self, tokens: NDArray[np.int64]) -> Verified:
+    def verify(self, tokens: NDArray[np.int64], paths: Sequence[RowPath]) -> Verified:
         """See `Graphs.verify`; at most as many tokens as the largest verify signature has rows."""
         count = len(tokens)
         call = self._call(min(rows for rows in VERIFY if rows >= count))
-        call.run(tokens, self.cache.length)
+        call.run(tokens, self.cache.length, paths)
         return Verified(call.arrays[signatures.LOGITS][0, :count], call.arrays[signatures.ACTIVATIONS][0, :count])
 
     def draft(self, token: int, hidden: NDArray[np.float32]) -> DraftStep:

@@ -5,7 +5,7 @@ A target pass is three calls: the two token tables write their rows into the tar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from paceline import signatures
 from paceline.backends.base import DraftStep
 from paceline.backends.litert.model import BoundCall, CompiledModel, Environment, TensorBuffer
-from paceline.backends.masks import Masks
+from paceline.backends.masks import Masks, path_of
+from paceline.drafts import RowPath
 from paceline.kv_cache import KVCache, aligned_zeros
 from paceline.signatures import MASK, SIGNATURES, VERIFY, CacheKind
 
@@ -72,17 +73,18 @@ class TargetCall:
                 lookup.set_buffers({signatures.TOKEN_IDS: token_ids, output: self.buffers[output]})
                 self.lookups.append(lookup)
 
-    def run(self, tokens: NDArray[np.int64], start: int) -> None:
-        """Writes the rows of `tokens`, at most as many as the call has, at position `start` and on."""
+    def run(self, tokens: NDArray[np.int64], start: int, paths: Sequence[RowPath] = ()) -> None:
+        """Writes the rows of `tokens`, at most as many as the call has, at slot `start` and on; paths as in `Graphs.verify`."""
         self.views.cover(self.masks, start + len(tokens), self.call, self.buffers)
         self.tokens[0, : len(tokens)] = tokens
         self.tokens[0, len(tokens) :] = 0
-        self.arrays[signatures.INPUT_POS][:] = np.arange(start, start + self.rows)
         for kind, first_slot in ((CacheKind.FULL, start), (CacheKind.LOCAL, start - self.cache.local_start)):
             if signatures.CACHE_START[kind] in self.arrays:
                 self.arrays[signatures.CACHE_START[kind]][2] = first_slot
         for row in range(self.rows):
-            self.masks.show(row, start + row + 1)
+            path = path_of(row, paths)
+            self.arrays[signatures.INPUT_POS][row] = start + len(path) - 1
+            self.masks.show(row, start, path)
         for lookup in self.lookups:
             lookup.run()
         self.call.run()
