@@ -6,21 +6,16 @@ fresh sequence, also where the template or the tokenizer writes an answer in oth
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from paceline.chat_template import ChatTemplate
-from paceline.drafter import Drafter
-from paceline.errors import CapacityError, InputError, RollbackError
-from paceline.kv_cache import KVCache
+from paceline.errors import CapacityError, InputError
+from paceline.kept_sequence import KeptSequence
 from paceline.model import Model, Piece
-from paceline.ngram import Lookup
-from paceline.rules import Rule, rule_for
 from paceline.settings import GenerateOptions, Settings
 from paceline.stats import SourceStats, Stats
-from paceline.target import Target
 
 Message = dict[str, str]
 
@@ -46,9 +41,7 @@ class Chat:
         self.template = template or model.template
         self.turns, self.stats = 0, Stats()
         self.last_stats: Stats | None = None
-        self._stack = ExitStack()
-        self._sequence: tuple[Target, Drafter] | None = None
-        self._tokens: list[int] = []  # of the text so far; the cache holds rows of the first ones
+        self._sequence = KeptSequence(model)
         self._answer: Generator[Piece, None, None] | None = None
         self._messages: list[Message] = []
         self.reset()
@@ -84,50 +77,24 @@ class Chat:
             )
         if not tokens:
             raise InputError(f"{self.template.where} renders nothing; correct it.")
-        rule = rule_for(settings.sampling, settings.drafting, self.model.manifest.vocab_size, tokens)
-        self.model.draft_length(settings.draft_length)  # times calls, once, in a sequence that can then become ours
-        self._answer = self._answering(user, tokens, rule, settings)
+        self._answer = self._answering(user, len(tokens), self._sequence.continue_with(tokens, settings))
         return self._answer
 
-    def _answering(self, user: Message, tokens: list[int], rule: Rule, settings: Settings) -> Generator[Piece, None, None]:
-        if self._sequence is None:
-            self._sequence = self._stack.enter_context(self.model.sequence())
-        target, drafter = self._sequence
-        kept = self._keep(target.cache, tokens)
-        new, self._tokens = tokens[kept:], list(tokens)
+    def _answering(self, user: Message, prompt_tokens: int, pieces: Iterator[Piece]) -> Generator[Piece, None, None]:
         answer, emitted, stats = {"role": "assistant", "content": ""}, 0, None
         try:
-            for piece in self.model.continue_sequence(target, drafter, new, rule, Lookup(tokens), settings):
+            for piece in pieces:
                 if not emitted:
                     self._messages += [user, answer]
                 emitted, stats = emitted + 1, piece.stats
-                self._tokens.append(piece.token)
                 if not piece.thought:  # the model's card asks to leave thoughts out of later turns
                     answer["content"] += piece.text
                 yield piece
-        except GeneratorExit:  # between two tokens, where the cache is in order
-            raise
-        except BaseException:  # anywhere, even in the midst of moving rows
-            target.cache.reset()
-            raise
         finally:
             if emitted:
                 self.turns += 1
-                self.last_stats = stats or Stats(prompt_tokens=len(new), emitted=emitted)
+                self.last_stats = stats or Stats(prompt_tokens=prompt_tokens - self._sequence.kept, emitted=emitted)
                 add(self.stats, self.last_stats)
-
-    def _keep(self, cache: KVCache, tokens: Sequence[int]) -> int:
-        """Rolls the cache back to the rows that `tokens` begin with, and says how many there are.
-
-        The last token is always left to compute, because its logits are wanted.
-        """
-        kept = common(self._tokens[: cache.length], tokens[:-1])
-        try:
-            cache.rollback(kept)
-        except RollbackError:  # local caches have lost the rows before
-            cache.reset()
-            return 0
-        return kept
 
     def reset(self) -> None:
         """Starts a new conversation with the same system message, whose rows are kept where the cache still has them."""
@@ -137,8 +104,7 @@ class Chat:
     def close(self) -> None:
         """Gives the sequence back to the model. A turn after that takes another, and computes all tokens anew."""
         self._end_answer()
-        self._stack.close()
-        self._sequence, self._tokens = None, []
+        self._sequence.close()
 
     def __enter__(self) -> Self:
         return self
@@ -151,16 +117,6 @@ class Chat:
         if self._answer is not None:
             self._answer.close()
             self._answer = None
-
-
-def common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens both begin with."""
-    count = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        count += 1
-    return count
 
 
 def add(total: Stats, turn: Stats) -> None:

@@ -109,6 +109,21 @@ class Model:
             tokens.pop(0)
         return tokens if bos is None or tokens[:1] == [bos] else [bos, *tokens]
 
+    def prompt_tokens(self, prompt: str | Sequence[int]) -> list[int]:
+        """The tokens of a prompt: those of `encode`, or given ones as they are.
+
+        Raises:
+            InputError: there is none, or one is not in the vocabulary.
+        """
+        tokens = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if not tokens:
+            raise InputError("the prompt has no tokens; give at least one.")
+        for token in tokens:
+            if not 0 <= token < self.manifest.vocab_size:
+                most = self.manifest.vocab_size - 1
+                raise InputError(f"prompt token {token} is not in the vocabulary; ids go from 0 to {most}.")
+        return tokens
+
     def generate(self, prompt: str | Sequence[int], **options: Unpack[GenerateOptions]) -> Iterator[Piece]:
         """Continues a prompt. What is written, or how it is distributed, does not depend on the draft length.
 
@@ -124,13 +139,7 @@ class Model:
             CapacityError: the prompt does not fit; raised before any graph runs.
         """
         settings = Settings(**options)
-        tokens = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        if not tokens:
-            raise InputError("the prompt has no tokens; give at least one.")
-        for token in tokens:
-            if not 0 <= token < self.manifest.vocab_size:
-                most = self.manifest.vocab_size - 1
-                raise InputError(f"prompt token {token} is not in the vocabulary; ids go from 0 to {most}.")
+        tokens = self.prompt_tokens(prompt)
         rule = rule_for(settings.sampling, settings.drafting, self.manifest.vocab_size, tokens)
         return self._in_a_new_sequence(tokens, rule, settings)
 

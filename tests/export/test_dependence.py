@@ -16,9 +16,9 @@ SHARED = {"paceline.bundle", "paceline.partial", "paceline.signatures", "pacelin
 SHARED |= {"paceline.backends.names"}
 SHARED_NAMES = {("paceline.text", "TOKENIZER_FILE"), ("paceline", "signatures")}
 API = {"paceline", "paceline.model", "paceline.backends"}
-# Neither what only the exporter needs, nor a backend before one is chosen.
+# Neither what only the exporter or the server needs, nor a backend before one is chosen.
 RUNTIME_LACKS = {"torch", "onnx", "onnx_ir", "safetensors", "transformers", "ml_dtypes", "paceline_export"}
-RUNTIME_LACKS |= {"onnxruntime", "ai_edge_litert"}
+RUNTIME_LACKS |= {"onnxruntime", "ai_edge_litert", "starlette", "uvicorn", "pydantic"}
 TORCH_LOWERING = EXPORT / "lower" / "torch.py"
 
 LOADED = """

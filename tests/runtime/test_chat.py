@@ -12,9 +12,10 @@ import pytest
 
 import paceline
 from paceline.backends import BACKENDS
-from paceline.chat import Chat, add, common
+from paceline.chat import Chat, add
 from paceline.chat_template import ChatTemplate
 from paceline.errors import CapacityError, InputError
+from paceline.kept_sequence import common
 from paceline.ngram import Lookup
 from paceline.sampling import GREEDY, Sampling
 from paceline.stats import SourceStats, Stats
@@ -49,9 +50,9 @@ class Rows(list[int]):
             self.extend(tokens)
             prefill(target, tokens)
 
-        def verified(target: Target, tokens: Sequence[int]) -> Any:
+        def verified(target: Target, tokens: Sequence[int], paths: Any = ()) -> Any:
             self.append(tokens[0])
-            return verify(target, tokens)
+            return verify(target, tokens, paths)
 
         monkeypatch.setattr(Target, "prefill", prefilled)
         monkeypatch.setattr(Target, "verify", verified)
@@ -134,7 +135,7 @@ def test_penalties_and_lookup_are_of_all_the_text(chat: Chat, monkeypatch: pytes
     penalised = Sampling(repetition_penalty=1.6)
     turn(chat, QUESTIONS[0], fresh=False)
     looked_in: list[list[int]] = []
-    monkeypatch.setattr("paceline.chat.Lookup", lambda tokens: looked_in.append(list(tokens)) or Lookup(tokens))
+    monkeypatch.setattr("paceline.kept_sequence.Lookup", lambda tokens: looked_in.append(list(tokens)) or Lookup(tokens))
     tokens = prompt_of(chat, QUESTIONS[0])
     sent = list(chat.send(QUESTIONS[0], max_new_tokens=40, draft_length=3, sampling=penalised))
     alone = list(chat.model.generate(tokens, max_new_tokens=40, draft_length=3, sampling=penalised))
@@ -205,8 +206,8 @@ def test_a_new_conversation_keeps_what_it_shares(chat: Chat) -> None:
 def test_where_local_caches_have_lost_rows_all_is_computed_anew(chat: Chat) -> None:
     """The window is 64 rows and a local cache has 256."""
     turn(chat, " ".join(QUESTIONS * 12), count=48)
-    assert chat._sequence
-    assert chat._sequence[0].cache.local_start > 0
+    assert chat._sequence._sequence
+    assert chat._sequence._sequence[0].cache.local_start > 0
     turn(chat, QUESTIONS[1])  # goes on, as the rows that it needs are there
     assert chat.last_stats
     assert chat.last_stats.prompt_tokens < 64

@@ -134,12 +134,12 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_session(
     """The signal really comes, while the third token is on its way."""
     verify, calls = Target.verify, []
 
-    def pressing(target: Target, tokens: Sequence[int]) -> Any:
+    def pressing(target: Target, tokens: Sequence[int], paths: Any = ()) -> Any:
         calls.append(tokens)
         if len(calls) == 3:
             for _ in range(presses):
                 os.kill(os.getpid(), signal.SIGINT)
-        return verify(target, tokens)
+        return verify(target, tokens, paths)
 
     monkeypatch.setattr(Target, "verify", pressing)
     saved, before = tmp_path / "chat.json", signal.getsignal(signal.SIGINT)

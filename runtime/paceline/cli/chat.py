@@ -20,9 +20,9 @@ from rich.console import Console
 from paceline.chat import Chat
 from paceline.cli import loading, sampling
 from paceline.cli.command import Command, ExitCode
-from paceline.cli.run import draft_length, stats_table
+from paceline.cli.run import configure_draft, stats_table
 from paceline.errors import InputError
-from paceline.generate import MAX_DRAFT_LENGTH, FinishReason
+from paceline.generate import FinishReason
 from paceline.settings import GenerateOptions
 
 HELP = """/reset      start a new conversation, with the same system message
@@ -41,13 +41,7 @@ def configure(parser: ArgumentParser) -> None:
         action="store_true",
         help="ask the template to let the model think before it answers; thoughts are shown dimmed, on stderr",
     )
-    parser.add_argument(
-        "--draft",
-        type=draft_length,
-        default=None,
-        metavar="auto|N|off",
-        help=f"drafts a round: as many as pay on this device (auto, the default), 1 to {MAX_DRAFT_LENGTH}, or off",
-    )
+    configure_draft(parser)
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="end an answer after N tokens (default: its own end)")
     loading.configure_backend(parser)
     sampling.configure(parser, "These change what the checkpoint's own generation_config.json says.")

@@ -18,14 +18,7 @@ from paceline.stats import Stats
 def configure(parser: ArgumentParser) -> None:
     loading.configure(parser)
     parser.add_argument("-p", "--prompt", required=True, help="text to continue")
-    parser.add_argument(
-        "--draft",
-        type=draft_length,
-        default=None,
-        metavar="auto|N|off",
-        help=f"drafts a round: as many as pay on this device (auto, the default), 1 to {MAX_DRAFT_LENGTH}, or off; "
-        "the text is the same",
-    )
+    configure_draft(parser)
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="stop after N tokens (default: the KV cache's end)")
     loading.configure_backend(parser)
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end in front of this text (repeatable)")
@@ -89,6 +82,18 @@ def acceptance(stats: Stats) -> str:
     """Acceptance per position in words."""
     shares = [f"{share:.0%} at {position}" for position, share in enumerate(stats.acceptance_by_position, 1)]
     return ", ".join(shares) or "drafting was off"
+
+
+def configure_draft(parser: ArgumentParser) -> None:
+    """Adds --draft; see `draft_length`."""
+    parser.add_argument(
+        "--draft",
+        type=draft_length,
+        default=None,
+        metavar="auto|N|off",
+        help=f"drafts a round: as many as pay on this device (auto, the default), 1 to {MAX_DRAFT_LENGTH}, or off; "
+        "the text is the same",
+    )
 
 
 def draft_length(text: str) -> int | None:
