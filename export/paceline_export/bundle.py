@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from math import prod
@@ -13,13 +13,25 @@ from pathlib import Path
 from typing import Protocol
 
 from paceline.backends.names import LITERT, ONNXRUNTIME
-from paceline.bundle import CHAT_TEMPLATE, GENERATION_CONFIG, MANIFEST, GraphFiles, Manifest, StoredFile, sha256
+from paceline.bundle import (
+    CHAT_TEMPLATE,
+    DRAFTER_CONFIG,
+    GENERATION_CONFIG,
+    MANIFEST,
+    TARGET_CONFIG,
+    Bundle,
+    GraphFiles,
+    Manifest,
+    StoredFile,
+    sha256,
+)
 from paceline.errors import InputError
 from paceline.partial import partial_name, remove_abandoned
+from paceline.signatures import LiteRtLmProfile
 from paceline.stored_weights import StoredWeight, write_weights
 from paceline.text import TOKENIZER_FILE
 from paceline_export import weights
-from paceline_export.checkpoint import Drafter, Target, open_pair, read_json
+from paceline_export.checkpoint import CONFIG, Drafter, Target, open_pair, read_json
 from paceline_export.fields import Fields
 from paceline_export.lower import onnx, tflite
 from paceline_export.lower.caches import cache_specs, drafter_caches
@@ -31,7 +43,7 @@ from paceline_export.rounding import Rounding
 
 Progress = Callable[[str, str, int], None]  # stage, tensor or file, bytes
 COPIED = (TOKENIZER_FILE, CHAT_TEMPLATE, GENERATION_CONFIG)
-README = "README.md"
+README, PACKED = "README.md", "model.litertlm"
 
 
 class Writer(Protocol):
@@ -63,6 +75,8 @@ FORMATS = {
     "tflite": Format(LITERT, UNSIGNED, tflite.write_pair),
     "onnx": Format(ONNXRUNTIME, tuple(RECIPES), onnx.write_pair),
 }
+LITERTLM = "litertlm"  # graphs of another profile with the weights of the TFLite ones, in a file of its own
+ALL_FORMATS = (*FORMATS, LITERTLM)
 DEFAULT_FORMATS = ("tflite",)
 
 
@@ -77,7 +91,7 @@ def export(
     """Exports a pair to a new bundle at `out`.
 
     Args:
-        formats: keys of FORMATS, one or more.
+        formats: of ALL_FORMATS, one or more; LITERTLM brings the TFLite graphs along.
         recipe: what the weights are stored as.
         progress: called after every tensor written and every piece hashed.
 
@@ -86,10 +100,12 @@ def export(
     """
     if out.exists():
         raise InputError(f"{out} exists already; choose another output directory, or remove it first.")
-    for name in formats:
+    graph_formats = _graph_formats(formats)
+    for name in graph_formats:
         if recipe.name not in FORMATS[name].recipes:
             held = ", ".join(FORMATS[name].recipes)
             raise InputError(f"the format {name} cannot hold the recipe {recipe.name}; it holds {held}.")
+    pack = _packer() if LITERTLM in formats else None
     target, drafter = open_pair(target_folder, drafter_folder)
     if not (target_folder / TOKENIZER_FILE).is_file():
         raise InputError(f"{target_folder / TOKENIZER_FILE} is missing; a bundle carries its target's tokenizer.")
@@ -100,19 +116,16 @@ def export(
     roundings = Rounding(recipe.target(target.weights)), Rounding(recipe.drafter(drafter.weights))
     with _complete_or_nothing(out) as folder:
         graphs = {}
-        for name in formats:
+        for name in graph_formats:
             graphs[FORMATS[name].backend] = FORMATS[name].write_pair(
                 folder, target, drafter, *roundings, partial(progress, name)
             )
+        shutil.copyfile(target_folder / CONFIG, folder / TARGET_CONFIG)
+        shutil.copyfile(drafter_folder / CONFIG, folder / DRAFTER_CONFIG)
         for name in COPIED:
             if (target_folder / name).is_file():
                 shutil.copyfile(target_folder / name, folder / name)
         write_weights(folder, [*_stored("target", target, roundings[0]), *_stored("drafter", drafter, roundings[1])])
-        (folder / README).write_text(_readme(target, drafter, folder, formats, recipe.name), encoding="utf-8")
-        files = {
-            file.name: StoredFile(file.stat().st_size, sha256(file, lambda name, size: progress("hashes", name, size)))
-            for file in sorted(folder.iterdir())
-        }
         manifest = Manifest(
             made_by=f"paceline {version('paceline')}",
             recipe=recipe.name,
@@ -128,10 +141,18 @@ def export(
             caches=cache_specs(target.config),
             drafter_layers=tuple(spec.layer for spec in drafter_caches(target.config, drafter.config)),
             scored_tokens=drafter.config.scored_tokens,
-            vocabulary_sha256=files[TOKENIZER_FILE].sha256,
+            vocabulary_sha256=sha256(folder / TOKENIZER_FILE),
             graphs=graphs,
-            files=files,
+            files={},
         )
+        if pack:
+            pack(Bundle(folder, manifest), folder / PACKED, LiteRtLmProfile(), partial(progress, LITERTLM))
+        (folder / README).write_text(_readme(target, drafter, folder, formats, recipe.name), encoding="utf-8")
+        files = {
+            file.name: StoredFile(file.stat().st_size, sha256(file, lambda name, size: progress("hashes", name, size)))
+            for file in sorted(folder.iterdir())
+        }
+        manifest = replace(manifest, files=files)
         (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
     return manifest
 
@@ -143,12 +164,30 @@ def export_bytes(
     return _written_bytes(*open_pair(target_folder, drafter_folder), formats, recipe)
 
 
+def _packer() -> Callable[[Bundle, Path, LiteRtLmProfile, weights.Progress], None]:
+    """What makes a .litertlm, which needs a package that other formats do not."""
+    try:
+        from paceline_export.litertlm import pack
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"the format {LITERTLM} needs the package {error.name}; install it with: pip install 'paceline[litertlm]'"
+        ) from None
+    return pack
+
+
+def _graph_formats(formats: Sequence[str]) -> tuple[str, ...]:
+    """Those of our own graphs."""
+    brought = ["tflite"] if LITERTLM in formats else []
+    return tuple(dict.fromkeys(name for name in (*brought, *formats) if name != LITERTLM))
+
+
 def _written_bytes(target: Target, drafter: Drafter, formats: Sequence[str], recipe: Recipe) -> int:
     schemes = [(target.weights, recipe.target(target.weights)), (drafter.weights, recipe.drafter(drafter.weights))]
     written = sum(_stored_bytes(weight, chosen.get(name)) for handles, chosen in schemes for name, weight in handles.items())
     # TFLite has the token table twice: for lookups in a file of its own, and as the target's head.
-    twice = _stored_bytes(target.weights[TABLE], schemes[0][1].get(TABLE)) if "tflite" in formats else 0
-    return len(formats) * written + twice
+    twice = _stored_bytes(target.weights[TABLE], schemes[0][1].get(TABLE))
+    tflite = "tflite" in _graph_formats(formats)
+    return len(_graph_formats(formats)) * written + tflite * twice + (LITERTLM in formats) * (written + twice)
 
 
 def _stored_bytes(weight: weights.Weight, scheme: Scheme | None) -> int:

@@ -23,6 +23,7 @@ from paceline_export.model.drafter import drafter_shapes
 from paceline_export.model.target import target_shapes
 from paceline_export.weights import Shapes, Weight, Weights
 
+CONFIG = "config.json"
 FLOATS = ("BF16", "F16", "F32")
 INTEGERS = ("I32", "I64")
 ORDERING = "masked_embedding.token_ordering"  # the one tensor that holds integers
@@ -125,7 +126,7 @@ def _read_config(folder: Path, what: str) -> tuple[dict[str, Any], Path]:
         if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", str(folder)):
             hint = f"to fetch it from the hub: hf download {folder} --local-dir {folder.name}"
         raise InputError(f"{what} {str(folder)!r} is not a local directory; {hint}")
-    file = folder / "config.json"
+    file = folder / CONFIG
     if not file.is_file():
         raise InputError(f"{file} is missing; {what} must be a Hugging Face checkpoint directory.")
     return read_json(file), file

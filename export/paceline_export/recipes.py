@@ -66,6 +66,11 @@ RECIPES = {
         Recipe("wi4b32s", Scheme(4, 32, signed=True)),
     )
 }
+# By the name that weights.json calls them.
+SCHEMES = {
+    scheme.name: scheme
+    for scheme in (INT8, INT4, *(Scheme(4, size) for size in (32, 64, 128, 256)), Scheme(4, 32, signed=True))
+}
 DEFAULT_RECIPE = RECIPES["mixed-wi4c"]
 
 

@@ -8,7 +8,7 @@
 
 from paceline.chat import Chat
 from paceline.chat_template import ChatTemplate
-from paceline.errors import CapacityError, InputError, PacelineError, RollbackError
+from paceline.errors import CancelledError, CapacityError, InputError, PacelineError, RollbackError
 from paceline.generate import FinishReason
 from paceline.model import Model, Piece, load
 from paceline.rules import Drafting
@@ -16,6 +16,7 @@ from paceline.sampling import Sampling
 from paceline.stats import Stats, distinct_4grams
 
 __all__ = [
+    "CancelledError",
     "CapacityError",
     "Chat",
     "ChatTemplate",

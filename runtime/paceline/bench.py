@@ -5,22 +5,27 @@ A ratio is only taken within a repeat, whose runs saw the same machine; what is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
 from paceline.acceptance import SyntheticAcceptance
 from paceline.bench_report import Report, Result, Run
 from paceline.costs import measure_costs
+from paceline.drafter import Drafter
 from paceline.errors import CapacityError, InputError
-from paceline.generate import MAX_DRAFT_LENGTH, generate
+from paceline.generate import MAX_DRAFT_LENGTH, Emitted, generate
 from paceline.machine import Machine, peak_memory_bytes
 from paceline.model import Model
 from paceline.ngram import Lookup
 from paceline.rules import Greedy, Rule, Synthetic
 from paceline.stats import Stats
+from paceline.target import Target
 
+TURN_TOKENS = 16  # that a way emits before the next one's turn comes
 WARM_UP_TOKENS = 16  # of a run that is not counted
 SEED = 0  # of synthetic acceptance; the same for every run, so that all see the same pattern
 Progress = Callable[[str], None]  # what is about to run
@@ -129,41 +134,70 @@ def measure(models: Mapping[str, Model], prompt: Sequence[int], plan: Plan, prog
 def run_in_turns(
     models: Mapping[str, Model], prompt: Sequence[int], plan: Plan, progress: Progress
 ) -> dict[tuple[str, int | None], list[Run]]:
-    """(backend, draft length) -> its counted runs. Every way runs once in a repeat, after a warm-up of all."""
+    """(backend, draft length) -> its counted runs. Every way runs once in a repeat, after a warm-up of all.
 
-    def warm_up(name: str, length: int | None, text: Sequence[int]) -> None:
-        run_once(models[name], text, length, WARM_UP_TOKENS, plan.rule())
-
+    Backends take turns by whole runs, because each one's threads would disturb the other's.
+    """
     runs: dict[tuple[str, int | None], list[Run]] = {(name, length): [] for name in models for length in plan.ways}
-    for name, length in runs:
-        progress(f"{name}, draft length {named(length)}: warm-up")
-        warm_up(name, length, prompt)
+    for name, model in models.items():
+        progress(f"{name}: warm-up")
+        run_together(model, prompt, plan.ways, WARM_UP_TOKENS, plan.rule)
     for repeat in range(plan.repeats):
-        for (name, length), counted in runs.items():
-            if length == 0:  # a backend's turn begins, while the other's threads may still spin for work
-                warm_up(name, length, prompt[:WARM_UP_TOKENS])
-            progress(f"{name}, draft length {named(length)}: repeat {repeat + 1} of {plan.repeats}")
-            counted.append(run_once(models[name], prompt, length, plan.new_tokens, plan.rule()))
+        for name, model in models.items():
+            # A backend's turn begins, while the other's threads may still spin for work.
+            run_together(model, prompt[:WARM_UP_TOKENS], (0,), WARM_UP_TOKENS, plan.rule)
+            progress(f"{name}: repeat {repeat + 1} of {plan.repeats}")
+            for length, run in run_together(model, prompt, plan.ways, plan.new_tokens, plan.rule).items():
+                runs[name, length].append(run)
     return runs
 
 
-def run_once(model: Model, prompt: Sequence[int], draft_length: int | None, new_tokens: int, rule: Rule) -> Run:
-    """Generates exactly `new_tokens` tokens, or fewer where the KV cache ends before."""
-    stats, adaptive = Stats(), draft_length is None
-    with model.sequence() as (target, drafter):
-        emitted = generate(
-            target,
-            drafter,
-            prompt,
-            rule=rule,
-            draft_length=model.draft_length(draft_length),
-            max_new_tokens=new_tokens,
-            stop_ids=frozenset(),  # so that every way emits as many tokens
-            stats=stats,
-            # A lookup's drafts are kept by chance there, too, and it would earn what it does not deserve.
-            lookup=Lookup(prompt) if adaptive and not isinstance(rule, Synthetic) else None,
-        )
-        return Run(tuple(each.token for each in emitted), stats)
+def run_together(
+    model: Model, prompt: Sequence[int], draft_lengths: Sequence[int | None], new_tokens: int, rule: Callable[[], Rule]
+) -> dict[int | None, Run]:
+    """Generates exactly `new_tokens` tokens, or fewer where the KV cache ends before, with each draft length.
+
+    They take turns by some tokens, so that a machine's slow moments fall on all of them alike; each has a sequence of its own.
+    """
+    stats = {length: Stats() for length in draft_lengths}
+    tokens: dict[int | None, list[int]] = {length: [] for length in draft_lengths}
+    with ExitStack() as stack:
+        active = {
+            length: _begun(model, stack.enter_context(model.sequence()), prompt, length, new_tokens, rule(), own)
+            for length, own in stats.items()
+        }
+        while active:
+            for length, emitted in list(active.items()):
+                turn = [each.token for each in islice(emitted, TURN_TOKENS)]
+                tokens[length] += turn
+                if len(turn) < TURN_TOKENS:
+                    del active[length]
+    return {length: Run(tuple(tokens[length]), stats[length]) for length in draft_lengths}
+
+
+def _begun(
+    model: Model,
+    sequence: tuple[Target, Drafter],
+    prompt: Sequence[int],
+    draft_length: int | None,
+    new_tokens: int,
+    rule: Rule,
+    stats: Stats,
+) -> Iterator[Emitted]:
+    target, drafter = sequence
+    adaptive = draft_length is None
+    return generate(
+        target,
+        drafter,
+        prompt,
+        rule=rule,
+        draft_length=model.draft_length(draft_length),
+        max_new_tokens=new_tokens,
+        stop_ids=frozenset(),  # so that every way emits as many tokens
+        stats=stats,
+        # A lookup's drafts are kept by chance there, too, and it would earn what it does not deserve.
+        lookup=Lookup(prompt) if adaptive and not isinstance(rule, Synthetic) else None,
+    )
 
 
 def named(draft_length: int | None) -> str:

@@ -16,6 +16,7 @@ from paceline.signatures import CacheKind, CacheSpec
 FORMAT, VERSION = "paceline-bundle", 3
 MANIFEST = "manifest.json"
 CHAT_TEMPLATE, GENERATION_CONFIG = "chat_template.jinja", "generation_config.json"  # of the checkpoint, where it has them
+TARGET_CONFIG, DRAFTER_CONFIG = "target_config.json", "drafter_config.json"  # the checkpoints' own config.json
 CHUNK_BYTES = 1 << 20
 Progress = Callable[[str, int], None]  # file name, bytes hashed
 

@@ -15,7 +15,7 @@ from paceline.errors import CapacityError, InputError
 from paceline.kept_sequence import KeptSequence
 from paceline.model import Model, Piece
 from paceline.settings import GenerateOptions, Settings
-from paceline.stats import SourceStats, Stats
+from paceline.stats import Stats
 
 Message = dict[str, str]
 
@@ -94,7 +94,7 @@ class Chat:
             if emitted:
                 self.turns += 1
                 self.last_stats = stats or Stats(prompt_tokens=prompt_tokens - self._sequence.kept, emitted=emitted)
-                add(self.stats, self.last_stats)
+                self.stats.add(self.last_stats)
 
     def reset(self) -> None:
         """Starts a new conversation with the same system message, whose rows are kept where the cache still has them."""
@@ -117,19 +117,3 @@ class Chat:
         if self._answer is not None:
             self._answer.close()
             self._answer = None
-
-
-def add(total: Stats, turn: Stats) -> None:
-    """Counts a turn into a total."""
-    for name, value in vars(turn).items():
-        if isinstance(value, int | float):
-            vars(total)[name] += value
-    for ours, theirs in ((total.accepted_at, turn.accepted_at), (total.drafted_at, turn.drafted_at)):
-        ours.extend([0] * (len(theirs) - len(ours)))
-        for position, count in enumerate(theirs):
-            ours[position] += count
-    for source, own in turn.sources.items():
-        so_far = total.sources.setdefault(source, SourceStats())
-        so_far.rounds += own.rounds
-        so_far.drafted += own.drafted
-        so_far.accepted += own.accepted

@@ -13,5 +13,9 @@ class CapacityError(InputError):
     """The tokens asked for do not fit in the KV cache; raised before any graph is called."""
 
 
+class CancelledError(PacelineError):
+    """A generation was cancelled before it wrote a token; the rows of its prompt that were computed are kept."""
+
+
 class RollbackError(PacelineError):
     """A rollback to rows that the KV cache no longer holds; never a quiet no-op."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from threading import Event
 from time import perf_counter
 
 from paceline.draft_length import MOST_DRAFTS, DraftLength, Source
@@ -46,6 +47,7 @@ def generate(
     stop_ids: frozenset[int],
     stats: Stats,
     lookup: Lookup | None = None,
+    cancel: Event | None = None,
 ) -> Iterator[Emitted]:
     """Continues a sequence; how its tokens are distributed, or which they are, does not depend on the drafts.
 
@@ -59,16 +61,18 @@ def generate(
         stop_ids: tokens that end the text; the one that does is emitted.
         stats: counts what happens.
         lookup: of the text so far, the prompt included; None proposes nothing.
+        cancel: ends the prefill once it is set; ending what follows is for the caller, who may leave after any token.
 
     Raises:
         CapacityError: the prompt does not fit; raised before any graph runs.
+        CancelledError: `cancel` was set before the first token.
     """
     target.cache.require_room(len(prompt))
     stats.prompt_tokens = len(prompt)
     room = target.cache.capacity - target.cache.length - len(prompt) + 1
     budget = room if max_new_tokens is None else min(max_new_tokens, room)
     started = perf_counter()
-    target.prefill(prompt[:-1])
+    target.prefill(prompt[:-1], cancel)
     drafts = NOTHING
     verified = target.verify(prompt[-1:])
     outcome = rule.accept(drafts, verified.logits)

@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 
 from paceline.drafter import Drafter
-from paceline.errors import RollbackError
+from paceline.errors import CancelledError, RollbackError
 from paceline.kv_cache import KVCache
 from paceline.model import Model, Piece
 from paceline.ngram import Lookup
@@ -60,7 +60,7 @@ class KeptSequence:
             for piece in pieces:
                 self._tokens.append(piece.token)
                 yield piece
-        except GeneratorExit:  # between two tokens, where the cache is in order
+        except (GeneratorExit, CancelledError):  # between two tokens or chunks, where the cache is in order
             raise
         except BaseException:  # anywhere, even in the midst of moving rows
             target.cache.reset()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from tokenizers import Tokenizer
 
 from paceline.backends import open_backend
 from paceline.backends.base import Backend
-from paceline.bundle import GENERATION_CONFIG, Bundle
+from paceline.bundle import Bundle
 from paceline.chat_template import ChatTemplate
 from paceline.draft_length import Adaptive, CallCosts, DraftLength, Fixed, Off
 from paceline.drafter import Drafter
@@ -26,7 +25,7 @@ from paceline.generate import MAX_DRAFT_LENGTH, FinishReason, generate
 from paceline.kv_cache import KVCache
 from paceline.ngram import Lookup
 from paceline.rules import Rule, rule_for
-from paceline.sampling import GREEDY, Sampling
+from paceline.sampling import GREEDY, Sampling, checkpoint_sampling
 from paceline.settings import GenerateOptions, Settings
 from paceline.stats import Stats
 from paceline.target import Target
@@ -137,6 +136,7 @@ class Model:
         Raises:
             InputError: an argument is out of range.
             CapacityError: the prompt does not fit; raised before any graph runs.
+            CancelledError: `cancel` was set before the first token; later the last piece says so.
         """
         settings = Settings(**options)
         tokens = self.prompt_tokens(prompt)
@@ -189,6 +189,7 @@ class Model:
             stop_ids=frozenset(self.manifest.stop_ids),
             stats=stats,
             lookup=lookup,
+            cancel=settings.cancel,
         )
         for each in emitted:
             reason = each.finish_reason
@@ -276,15 +277,4 @@ def load(
     if threads is not None and threads < 1:
         raise InputError(f"threads is {threads}; give 1 or more.")
     runner = open_backend(opened, backend, threads, weight_cache)
-    return Model(opened, load_tokenizer(opened.folder), runner, capacity, threads, _sampling(opened))
-
-
-def _sampling(bundle: Bundle) -> Sampling:
-    file = bundle.folder / GENERATION_CONFIG
-    if GENERATION_CONFIG not in bundle.manifest.files:
-        return GREEDY
-    try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{file} cannot be read as JSON ({error}); export the bundle again.") from None
-    return Sampling.from_generation_config(raw)
+    return Model(opened, load_tokenizer(opened.folder), runner, capacity, threads, checkpoint_sampling(opened))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from paceline.bundle import GENERATION_CONFIG, Bundle
 from paceline.errors import InputError
 
 MOST = 2**64 - 1  # that 64 bits hold
@@ -95,6 +97,22 @@ class Sampling:
 
 
 GREEDY = Sampling()
+
+
+def checkpoint_sampling(bundle: Bundle) -> Sampling:
+    """What the checkpoint's generation_config.json asks for.
+
+    Raises:
+        InputError: it cannot be read, or asks for what is out of range.
+    """
+    file = bundle.folder / GENERATION_CONFIG
+    if GENERATION_CONFIG not in bundle.manifest.files:
+        return GREEDY
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{file} cannot be read as JSON ({error}); export the bundle again.") from None
+    return Sampling.from_generation_config(raw)
 
 
 def require(name: str, found: Any, kind: type, low: float, high: float, other: str = "") -> None:

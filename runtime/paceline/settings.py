@@ -34,7 +34,7 @@ class Settings:
         sampling: how the target chooses tokens; greedily unless it says otherwise.
         drafting: how drafts are drawn where the target samples.
         stop: texts in front of which the output ends.
-        cancel: ends the generation once it is set, from any thread.
+        cancel: ends the generation once it is set, from any thread: after its next token, or chunk of the prompt.
 
     Raises:
         InputError: a value is out of range.

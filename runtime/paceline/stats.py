@@ -67,6 +67,21 @@ class Stats:
             self.drafted_at[position] += 1
             self.accepted_at[position] += position < accepted
 
+    def add(self, other: Stats) -> None:
+        """Counts another generation in."""
+        for name, value in vars(other).items():
+            if isinstance(value, int | float):
+                vars(self)[name] += value
+        for ours, theirs in ((self.accepted_at, other.accepted_at), (self.drafted_at, other.drafted_at)):
+            ours.extend([0] * (len(theirs) - len(ours)))
+            for position, count in enumerate(theirs):
+                ours[position] += count
+        for source, own in other.sources.items():
+            so_far = self.sources.setdefault(source, SourceStats())
+            so_far.rounds += own.rounds
+            so_far.drafted += own.drafted
+            so_far.accepted += own.accepted
+
     @property
     def decode_ms(self) -> float:
         """Time in the loop, the caller's own work excluded."""

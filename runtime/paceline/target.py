@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Event
 
 import numpy as np
 
 from paceline.backends.base import Graphs, Verified
 from paceline.drafts import RowPath
+from paceline.errors import CancelledError
 from paceline.kv_cache import KVCache
 from paceline.signatures import PREFILL_CHUNK
 
@@ -18,14 +20,17 @@ class Target:
     def __init__(self, graphs: Graphs, cache: KVCache):
         self.graphs, self.cache = graphs, cache
 
-    def prefill(self, tokens: Sequence[int]) -> None:
+    def prefill(self, tokens: Sequence[int], cancel: Event | None = None) -> None:
         """Writes and commits the KV rows of `tokens`, a chunk at a time.
 
         Raises:
             CapacityError: they do not fit; raised before any graph runs.
+            CancelledError: `cancel` was set, between two chunks.
         """
         self.cache.require_room(len(tokens))
         for start in range(0, len(tokens), PREFILL_CHUNK):
+            if cancel and cancel.is_set():
+                raise CancelledError("the generation was cancelled before its first token.")
             chunk = np.asarray(tokens[start : start + PREFILL_CHUNK], np.int64)
             self.cache.make_room(len(chunk))
             self.graphs.prefill(chunk)

@@ -18,7 +18,7 @@ import paceline
 from paceline.backends import BACKENDS
 from paceline.backends.base import Verified
 from paceline.backends.ort import OrtGraphs
-from paceline.bench import Plan, fit_prompt, run_in_turns, run_once
+from paceline.bench import Plan, fit_prompt, run_in_turns, run_together
 from paceline.bench_report import Report, Result, Run, Spread, expected_speedup
 from paceline.cli.main import main
 from paceline.costs import Cost, Costs
@@ -127,8 +127,8 @@ def test_every_way_runs_once_in_a_repeat_and_emits_as_many_tokens(tiny_bundle: P
     runs = run_in_turns(models, [2, 7, 8, 9], plan, steps.append)
     ways = [(name, length) for name in BACKENDS for length in (0, 1, 3)]
     assert steps == [
-        *(f"{name}, draft length {length}: warm-up" for name, length in ways),
-        *(f"{name}, draft length {length}: repeat {repeat} of 2" for repeat in (1, 2) for name, length in ways),
+        *(f"{name}: warm-up" for name in BACKENDS),
+        *(f"{name}: repeat {repeat} of 2" for repeat in (1, 2) for name in BACKENDS),
     ]
     assert [len(run.tokens) for way in ways for run in runs[way]] == [9] * len(ways) * 2
     assert len({run.tokens for counted in runs.values() for run in counted}) == 1
@@ -158,7 +158,7 @@ def test_stop_tokens_do_not_end_a_run(model: paceline.Model) -> None:
     every = replace(model.bundle, manifest=replace(model.manifest, stop_ids=tuple(range(model.manifest.vocab_size))))
     stopping = paceline.Model(every, model.tokenizer, model.backend, model.capacity)
     assert len(list(stopping.generate([2, 7], max_new_tokens=8))) == 1
-    assert len(run_once(stopping, [2, 7], 3, 8, Plan().rule()).tokens) == 8
+    assert [len(run.tokens) for run in run_together(stopping, [2, 7], (0, 3, None), 40, Plan().rule).values()] == [40] * 3
 
 
 def test_the_prompt_is_cut_or_repeated_behind_one_bos(model: paceline.Model) -> None:

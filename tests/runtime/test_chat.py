@@ -12,12 +12,14 @@ import pytest
 
 import paceline
 from paceline.backends import BACKENDS
-from paceline.chat import Chat, add
+from paceline.chat import Chat
 from paceline.chat_template import ChatTemplate
-from paceline.errors import CapacityError, InputError
+from paceline.errors import CancelledError, CapacityError, InputError
 from paceline.kept_sequence import common
+from paceline.kv_cache import KVCache
 from paceline.ngram import Lookup
 from paceline.sampling import GREEDY, Sampling
+from paceline.signatures import PREFILL_CHUNK
 from paceline.stats import SourceStats, Stats
 from paceline.target import Target
 
@@ -46,9 +48,9 @@ class Rows(list[int]):
     def watch(self, monkeypatch: pytest.MonkeyPatch) -> Rows:
         prefill, verify = Target.prefill, Target.verify
 
-        def prefilled(target: Target, tokens: Sequence[int]) -> None:
+        def prefilled(target: Target, tokens: Sequence[int], cancel: Any = None) -> None:
             self.extend(tokens)
-            prefill(target, tokens)
+            prefill(target, tokens, cancel)
 
         def verified(target: Target, tokens: Sequence[int], paths: Any = ()) -> Any:
             self.append(tokens[0])
@@ -168,6 +170,20 @@ def test_a_cancelled_answer_is_kept(chat: Chat) -> None:
     turn(chat, QUESTIONS[1])
 
 
+def test_a_prompt_is_cancelled_between_chunks_and_what_was_computed_stays(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, cancel, commit = " ".join(QUESTIONS * 12), Event(), KVCache.commit
+    tokens = prompt_of(chat, text)
+    assert len(tokens) > 2 * PREFILL_CHUNK
+    with monkeypatch.context() as patch:
+        patch.setattr(KVCache, "commit", lambda cache, rows: (commit(cache, rows), cancel.set()))
+        with pytest.raises(CancelledError, match="cancelled before its first token"):
+            next(chat.send(text, draft_length=0, cancel=cancel))
+    assert len(chat.messages) == 1
+    pieces = turn(chat, text, count=12)
+    assert pieces[-1].stats
+    assert pieces[-1].stats.prompt_tokens == len(tokens) - PREFILL_CHUNK
+
+
 @pytest.mark.parametrize("where", ["prefill", "verify"])
 def test_an_interrupt_inside_a_call_loses_rows_but_not_the_session(
     chat: Chat, monkeypatch: pytest.MonkeyPatch, where: str
@@ -273,6 +289,6 @@ def test_statistics_are_of_the_turn_and_of_all(chat: Chat) -> None:
     assert chat.last_stats
     assert (chat.last_stats.emitted, chat.stats.emitted, chat.turns) == (1, 25, 3)
     total = Stats(prompt_tokens=1, accepted_at=[1], drafted_at=[2], sources={"drafter": SourceStats(1, 2, 1)})
-    add(total, Stats(prompt_tokens=2, accepted_at=[1, 1], drafted_at=[1, 1], sources={"drafter": SourceStats(1, 2, 2)}))
+    total.add(Stats(prompt_tokens=2, accepted_at=[1, 1], drafted_at=[1, 1], sources={"drafter": SourceStats(1, 2, 2)}))
     assert (total.prompt_tokens, total.accepted_at, total.drafted_at) == (3, [2, 1], [3, 1])
     assert total.sources == {"drafter": SourceStats(2, 4, 3)}

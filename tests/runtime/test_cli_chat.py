@@ -117,7 +117,7 @@ def test_sampling_options_and_the_checkpoints_own(
         used.append(given["sampling"])
         return send(chat, text, **given)
 
-    monkeypatch.setattr("paceline.model._sampling", lambda _: own)
+    monkeypatch.setattr("paceline.model.checkpoint_sampling", lambda _: own)
     monkeypatch.setattr(Chat, "send", watched)
     talk(monkeypatch, capsys, small_bundle, [QUESTIONS[0]], *options)
     changed = {

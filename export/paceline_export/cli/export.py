@@ -7,7 +7,7 @@ from pathlib import Path
 
 from paceline.cli.command import Command, ExitCode
 from paceline.stored_weights import read_weights, summary
-from paceline_export.bundle import DEFAULT_FORMATS, FORMATS, export, export_bytes
+from paceline_export.bundle import ALL_FORMATS, DEFAULT_FORMATS, export, export_bytes
 from paceline_export.cli.progress import export_progress
 from paceline_export.recipes import DEFAULT_RECIPE, RECIPES, recipe
 
@@ -21,7 +21,8 @@ def configure(parser: ArgumentParser) -> None:
         type=formats,
         default=DEFAULT_FORMATS,
         metavar="F[,F]",
-        help=f"formats of the graphs: {' or '.join(FORMATS)}, or both with a comma (default {','.join(DEFAULT_FORMATS)})",
+        help=f"one or more of {', '.join(ALL_FORMATS)}, separated by commas (default {','.join(DEFAULT_FORMATS)}); litertlm is "
+        "a file for Google's LiteRT-LM beside the TFLite graphs",
     )
     parser.add_argument(
         "--recipe",
@@ -35,8 +36,8 @@ def formats(text: str) -> tuple[str, ...]:
     """The value of --format."""
     names = tuple(dict.fromkeys(text.split(",")))
     for name in names:
-        if name not in FORMATS:
-            raise ArgumentTypeError(f"{name!r} is not a format; allowed are {' and '.join(FORMATS)}, separated by a comma")
+        if name not in ALL_FORMATS:
+            raise ArgumentTypeError(f"{name!r} is not a format; allowed are {', '.join(ALL_FORMATS)}, separated by commas")
     return names
 
 

@@ -19,6 +19,7 @@ from ai_edge_litert.tools.flatbuffer_utils import update_packed_buffer
 from numpy.typing import NDArray
 
 from paceline.signatures import GROWTH_SLOTS, VARIES, Port, in_steps
+from paceline_export.lower.tflite_read import StoredTensors
 from paceline_export.weights import Pieces, Progress
 
 FILE_IDENTIFIER = b"TFL3"
@@ -54,9 +55,14 @@ class Stored:
 
 
 class TfliteFile:
-    """Collects subgraphs and weights; `save` writes them. Weights and constants are shared by all subgraphs."""
+    """Collects subgraphs and weights; `save` writes them. Weights and constants are shared by all subgraphs.
 
-    def __init__(self) -> None:
+    Args:
+        source: another file's tensors, which are taken as they are; None computes them.
+    """
+
+    def __init__(self, source: StoredTensors | None = None) -> None:
+        self.source = source
         self.model = schema.ModelT()
         self.model.version = SCHEMA_VERSION
         self.model.description = b"paceline"
@@ -73,7 +79,8 @@ class TfliteFile:
             buffer = schema.BufferT()
             buffer.offset = buffer.size = 1  # fields that are 0 have no place in the file that `save` could fill
             self.model.buffers.append(buffer)
-            self._stored[name] = Stored(name, len(self.model.buffers) - 1, size, pieces)
+            taken = pieces if self.source is None else self.source[name].pieces
+            self._stored[name] = Stored(name, len(self.model.buffers) - 1, size, taken)
         return self._stored[name].buffer
 
     def constant(self, values: NDArray[Any]) -> int:

@@ -6,7 +6,7 @@ LiteRT-LM wants them so. Full caches are inputs whose number of slots varies; lo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from paceline_export.checkpoint import Drafter, Target
 from paceline_export.lower.caches import cache_specs, drafter_caches
 from paceline_export.lower.flatbuffer import Subgraph, Tensor, TfliteFile
 from paceline_export.lower.tflite_ops import Rows, TfliteOps
+from paceline_export.lower.tflite_read import StoredTensors
 from paceline_export.lower.tflite_weights import IntegerWeight
 from paceline_export.model.drafter import draft_choice, draft_layers
 from paceline_export.model.target import Embedded, fill_rows, finish_rows, per_layer_embeddings, token_embeddings
@@ -33,8 +34,12 @@ class ModelFile:
     """A file under construction, and what its weights are rounded to."""
 
     rounding: Rounding
-    tflite: TfliteFile = field(default_factory=TfliteFile)
+    source: StoredTensors | None = None  # see `TfliteFile`
+    tflite: TfliteFile = field(init=False)
     integers: dict[str, IntegerWeight] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tflite = TfliteFile(self.source)
 
 
 @dataclass
@@ -71,14 +76,12 @@ def write_pair(
     folder: Path, target: Target, drafter: Drafter, target_rounding: Rounding, drafter_rounding: Rounding, progress: Progress
 ) -> GraphFiles:
     """Writes all files of the format into `folder`."""
-    made = {TARGET: _target(target, target_rounding), DRAFTER: _drafter(target, drafter, drafter_rounding)}
-    parts = {"target": TARGET, "drafter": DRAFTER, "embedder": EMBEDDER}
-    config = target.config
-    made[EMBEDDER] = _table(target, target_rounding, token_embeddings, signatures.EMBEDDINGS, (config.hidden_size,))
-    if config.per_layer_size:
-        width = (len(config.layers), config.per_layer_size)
-        made[PER_LAYER_EMBEDDER] = _table(target, target_rounding, per_layer_embeddings, signatures.PER_LAYER_EMBEDDINGS, width)
-        parts["per_layer_embedder"] = PER_LAYER_EMBEDDER
+    made = {
+        TARGET: _target(target, target_rounding),
+        DRAFTER: _drafter(target, drafter, drafter_rounding),
+        **token_tables(target, target_rounding),
+    }
+    parts = {name.removesuffix(".tflite"): name for name in made}
     for name, entries in made.items():
         entries[0].file.tflite.save(folder / name, progress)
     described = {name: {entry.name: entry.signature.to_json() for entry in entries} for name, entries in made.items()}
@@ -133,12 +136,40 @@ def _drafter(target: Target, drafter: Drafter, rounding: Rounding) -> list[Entry
     return [entry]
 
 
+def token_tables(
+    target: Target,
+    rounding: Rounding,
+    names: Mapping[int, str] = signatures.SIGNATURES,
+    sources: Mapping[str, StoredTensors] | None = None,
+) -> dict[str, list[Entry]]:
+    """The files of the token tables.
+
+    Args:
+        names: rows -> signature.
+        sources: file -> see `TfliteFile`.
+    """
+    config = target.config
+    tables: dict[str, tuple[Callable[..., Tensor], str, tuple[int, ...]]]
+    tables = {EMBEDDER: (token_embeddings, signatures.EMBEDDINGS, (config.hidden_size,))}
+    if config.per_layer_size:
+        width = (len(config.layers), config.per_layer_size)
+        tables[PER_LAYER_EMBEDDER] = (per_layer_embeddings, signatures.PER_LAYER_EMBEDDINGS, width)
+    made: dict[str, list[Entry]] = {}
+    for file, table in tables.items():
+        made[file] = _table(target, ModelFile(rounding, None if sources is None else sources[file]), *table, names)
+    return made
+
+
 def _table(
-    target: Target, rounding: Rounding, look_up: Callable[..., Tensor], output: str, width: tuple[int, ...]
+    target: Target,
+    file: ModelFile,
+    look_up: Callable[..., Tensor],
+    output: str,
+    width: tuple[int, ...],
+    names: Mapping[int, str],
 ) -> list[Entry]:
-    """A token table, with a signature for every number of rows that the target has."""
-    file, entries = ModelFile(rounding), []
-    for rows, name in signatures.SIGNATURES.items():
+    entries = []
+    for rows, name in names.items():
         entry = Entry(file, name, signatures.tflite_embedder(output, rows, width))
         entry.finish({output: look_up(entry.op, target.config, target.weights, entry.inputs[signatures.TOKEN_IDS])})
         entries.append(entry)

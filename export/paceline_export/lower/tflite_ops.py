@@ -115,14 +115,14 @@ class TfliteOps(Nodes):
         swapped = self.concat(self.slice(x, 3, half, half), self.slice(x, 3, 0, half))
         return self.add(self.multiply(x, cos), self.multiply(swapped, sin))
 
-    def prepare_rotation(self, positions: Tensor, ropes: Sequence[Rope]) -> None:
-        """Tables of this call's positions int32 [T], computed in the graph: no table bounds the context.
+    def prepare_rotation(self, positions: Tensor, ropes: Sequence[Rope], step: int = 0) -> None:
+        """Tables of this call's positions int32 [T] plus `step`, computed in the graph: no table bounds the context.
 
         The sines carry the sign of rotate-half: the low half of a head subtracts.
         """
         count = positions.shape[0]
         turns = self.node(Builtin.CAST, [positions], positions.shape, schema.CastOptionsT())
-        turns = self.reshape(turns, 1, count, 1, 1)
+        turns = self.reshape(self.add(turns, self.constant([step])) if step else turns, 1, count, 1, 1)
         for rope in ropes:
             half = rope.inverse_frequencies()
             shape = (1, count, 1, rope.head_dim)

@@ -59,6 +59,8 @@ class IntegerWeight:
             self.parameters = schema.QuantizationParametersT()
             # A view, and so right once the integers are written.
             self.parameters.scale = self.scales[:, 0] if self.together == 1 else np.ones(self.stored_rows, np.float32)
+            if self.file.source is not None and self.together == 1:
+                self.scales[:, 0] = self.file.source[self.name].scales
             self.parameters.zeroPoint = np.zeros(self.stored_rows, np.int64)
 
     def tensor(self, graph: Subgraph) -> Tensor:

@@ -77,7 +77,7 @@ def run(options: Namespace) -> ExitCode:
     plan = Plan(options.draft_lengths, options.new_tokens, options.repeats, options.synthetic_acceptance)
     models = _load(options)
     prompt = fit_prompt(next(iter(models.values())), options.prompt, options.prompt_tokens)
-    with _progress(len(models) * (len(plan.ways) * (1 + plan.repeats) + 1)) as tell:
+    with _progress(len(models) * (1 + plan.repeats + 1)) as tell:
         report = measure(models, prompt, plan, tell)
     if options.json:
         print(json.dumps(report.to_json() | {"threads": options.threads}))

@@ -21,7 +21,7 @@ from paceline.chat import Chat
 from paceline.cli import loading, sampling
 from paceline.cli.command import Command, ExitCode
 from paceline.cli.run import configure_draft, stats_table
-from paceline.errors import InputError
+from paceline.errors import CancelledError, InputError
 from paceline.generate import FinishReason
 from paceline.settings import GenerateOptions
 
@@ -108,7 +108,7 @@ def answer(text: str, chat: Chat, settings: GenerateOptions) -> None:
                 else:
                     print(piece.text, end="", flush=True)
                 reason = piece.finish_reason or reason
-        except KeyboardInterrupt:  # the second one
+        except (CancelledError, KeyboardInterrupt):  # before the first token; the second one
             pass
     print(flush=True)
     if reason is FinishReason.LENGTH:

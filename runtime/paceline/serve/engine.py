@@ -13,6 +13,7 @@ from threading import Event
 from types import TracebackType
 from typing import Self
 
+from paceline.errors import CancelledError
 from paceline.generate import FinishReason
 from paceline.kept_sequence import KeptSequence
 from paceline.model import Model, Piece
@@ -105,7 +106,7 @@ class Engine:
         return generation
 
     def cancel(self, generation: Generation) -> None:
-        """Ends a generation after its next token, or takes it out of the queue; does nothing when it has ended."""
+        """Ends a generation after its next token or chunk of the prompt, or takes it out of the queue."""
         generation.cancel.set()
         if generation in self._pending and self._pending[generation].cancel():
             self._finish(generation, StoppedError())
@@ -124,6 +125,8 @@ class Engine:
                     if piece.finish_reason is None:
                         tell(generation.outcomes.put_nowait, piece)
                 end: Piece | Exception = piece
+            except CancelledError:
+                end = StoppedError()
             except Exception as error:  # of any kind: the request fails, and the server goes on
                 end = error
             tell(self._finish, generation, end)  # the place is free before the client knows of the end
