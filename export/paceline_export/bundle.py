@@ -28,7 +28,7 @@ from paceline.bundle import (
 from paceline.errors import InputError
 from paceline.partial import partial_name, remove_abandoned
 from paceline.signatures import LiteRtLmProfile
-from paceline.stored_weights import StoredWeight, write_weights
+from paceline.stored_weights import StoredWeight, read_weights, summary, write_weights
 from paceline.text import TOKENIZER_FILE
 from paceline_export import weights
 from paceline_export.checkpoint import CONFIG, Drafter, Target, open_pair, read_json
@@ -227,16 +227,36 @@ def _stop_ids(target: Target) -> tuple[int, ...]:
 
 def _readme(target: Target, drafter: Drafter, folder: Path, formats: Sequence[str], recipe: str) -> str:
     rows = "\n".join(f"| {f.name} | {f.stat().st_size:,} |" for f in sorted(folder.iterdir()))
+    config, small = target.config, drafter.config
+    packed = f"""
+With Google's LiteRT-LM, which drafts greedily:
+
+    litert-lm run {PACKED} --prompt "Once upon a time" --speculative-decoding true
+"""
     return f"""# paceline bundle
 
-A Gemma 4 target ({len(target.config.layers)} layers, width {target.config.hidden_size}, vocabulary \
-{target.config.vocab_size:,}) and its multi-token-prediction drafter ({len(drafter.config.layers)} layers, width \
-{drafter.config.hidden_size}) as {" and ".join(formats)} graphs that share the target's KV cache. Weights: {recipe}.
+A Gemma 4 target ({len(config.layers)} layers, width {config.hidden_size}, vocabulary {config.vocab_size:,}) and its \
+multi-token-prediction drafter ({len(small.layers)} layers, width {small.hidden_size}) as {" and ".join(formats)} graphs that \
+share the target's KV cache. Text only; up to {config.max_positions:,} tokens of prompt and output.
 
-Run it:
+Stored as `{recipe}`; {summary(read_weights(folder))}. `weights.json` lists every tensor. How fast the bundle is, and what is \
+accepted, depends on device and text: `paceline bench` and `paceline calibrate` measure it.
+
+## How to run it
+On a desktop, from the command line:
 
     paceline run THIS_DIRECTORY -p "Once upon a time" --stats
+    paceline chat THIS_DIRECTORY
+    paceline verify THIS_DIRECTORY
 
+From Python:
+
+    import paceline
+    with paceline.load("THIS_DIRECTORY") as model:
+        for piece in model.generate("Once upon a time", max_new_tokens=128):
+            print(piece.text, end="")
+{packed if LITERTLM in formats else ""}
+## Files
 | file | bytes |
 |---|---|
 {rows}

@@ -19,6 +19,7 @@ KEPT = 1 - 1 / 20  # of older evidence with each round: half of it is from the l
 PRIOR_DRAFTS = 3  # seen before the first round, as it were: E2B then parks after two or three rejected rounds
 NEIGHBOUR_DRAFTS = 2  # weight of the position before where a position has no drafts of its own
 TRIAL_SHARE = 0.007  # of plain decoding's time, for trials; at most so much is lost while drafting does not pay
+TRIAL_STEPS = 2  # what a trial costs: its step is a first one, which finds caches and threads busy with the target's pass
 TRIAL_CREDIT = 0.5  # decode calls' time that can be saved for trials in a row, and is there at the start
 ENTRY_GAIN = 1.03  # over plain decoding, to leave it: halves the switching near break-even, at the same speed within 0.5 %
 SURENESS_BINS = 4  # of the drafter's probability, each with its own share of right drafts: a softmax is rarely calibrated
@@ -150,7 +151,7 @@ class Adaptive:
 
     def __init__(self, costs: CallCosts):
         self._round_ms = {source: [costs.round_ms(k, source) for k in range(MOST_DRAFTS + 1)] for source in Source}
-        self._plain_ms, self._draft_ms = costs.decode_ms, costs.draft_ms
+        self._plain_ms, self._trial_ms = costs.decode_ms, TRIAL_STEPS * costs.draft_ms
         self._sources = {source: _Acceptance(PRIOR[source]) for source in Source}
         self._right_if_sure = [(index + 0.5) / SURENESS_BINS for index in range(SURENESS_BINS)]
         self._bins: list[int] = []  # how sure the drafter was of each draft of this round
@@ -187,8 +188,8 @@ class Adaptive:
 
     def _trial_is_due(self) -> bool:
         """One at a time while trials fail, as often as the share of time allows; then, from what was saved, in a row."""
-        needed = self._draft_ms if self._trial_was_right else self._full_credit_ms
-        return self._could_pay and self._credit_ms >= max(needed, self._draft_ms)
+        needed = self._trial_ms if self._trial_was_right else self._full_credit_ms
+        return self._could_pay and self._credit_ms >= max(needed, self._trial_ms)
 
     def stop(self, probability: float, drafted: int) -> bool:
         """Whether no number of further steps is expected to earn its time, given how sure the drafter is of what it has.
@@ -207,7 +208,7 @@ class Adaptive:
 
     def record(self, choice: Choice, drafted: int, accepted: int) -> None:
         """See `DraftLength`."""
-        earned_ms = TRIAL_SHARE * self._plain_ms * (accepted + 1) - self._draft_ms * choice.trial
+        earned_ms = TRIAL_SHARE * self._plain_ms * (accepted + 1) - self._trial_ms * choice.trial
         self._credit_ms = min(self._credit_ms + earned_ms, self._full_credit_ms)
         if drafted:
             self._sources[choice.source].record(drafted, accepted)

@@ -111,7 +111,9 @@ def generate(
         draft_length.record(choice, len(drafts.tokens), outcome.accepted)
         first, *_ = *drafts.at(outcome.rows), outcome.token
         if tried:
-            draft_length.observe(Source.DRAFTER, rule.right(tried[0], first, verified.logits[0]))
+            right = rule.right(tried[0], first, verified.logits[0])
+            stats.trials_right += right
+            draft_length.observe(Source.DRAFTER, right)
         if offered and choice.source is not Source.LOOKUP:
             draft_length.observe(Source.LOOKUP, rule.right(offered[0], first, verified.logits[0]))
 

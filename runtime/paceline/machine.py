@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 CPU_INFO = Path("/proc/cpuinfo")  # Linux only; on ARM it may name no model
@@ -37,6 +38,45 @@ def cpu_name(cpu_info: str) -> str | None:
         if field.strip() == "model name":
             return value.strip()
     return None
+
+
+# Of x86 and of ARM: what decides how fast small integers are multiplied.
+FEATURES = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve", "sme")
+PACKAGES = ("ai-edge-litert", "onnxruntime", "numpy", "tokenizers")
+
+
+def facts() -> dict[str, str]:
+    """What a report of a problem should say of the machine."""
+    import psutil
+
+    here, memory = Machine.here(), psutil.virtual_memory()
+    text = CPU_INFO.read_text(encoding="utf-8", errors="replace") if CPU_INFO.is_file() else ""
+    return {
+        "CPU": here.cpu,
+        "features": " ".join(cpu_features(text)) or "not known on this system",
+        "cores": f"{usable_cores()} of {here.cores} may be used",
+        "memory": f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB available",
+        "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+        "packages": ", ".join(f"{name} {_version(name)}" for name in ("paceline", *PACKAGES)),
+    }
+
+
+def cpu_features(cpu_info: str) -> list[str]:
+    """Those of FEATURES that the text of /proc/cpuinfo names."""
+    words = {word for line in cpu_info.splitlines() if line.startswith(("flags", "Features")) for word in line.split()}
+    return [name for name in FEATURES if name in words]
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def peak_memory_bytes() -> int:

@@ -250,7 +250,7 @@ def _in_turns(generations: Sequence[tuple[int, Iterator[Piece]]], at_once: int) 
 
 
 def load(
-    bundle: str | Path,
+    bundle: str | Path | Bundle,
     *,
     backend: str | None = None,
     threads: int | None = None,
@@ -260,7 +260,7 @@ def load(
     """Opens a bundle and loads its graphs.
 
     Args:
-        bundle: the bundle's directory.
+        bundle: the bundle's directory, or what `Bundle.open` made of it.
         backend: "litert" or "onnxruntime"; None takes litert where the bundle has graphs for it.
         threads: for the target's graph; None takes the machine's cores.
         capacity: KV rows, prompt and output together; None takes 4096, or the model's own limit if that is smaller.
@@ -269,7 +269,7 @@ def load(
     Raises:
         InputError: no bundle, or an altered or truncated one; or an argument is out of range.
     """
-    opened = Bundle.open(Path(bundle))
+    opened = bundle if isinstance(bundle, Bundle) else Bundle.open(Path(bundle))
     most = opened.manifest.max_positions
     capacity = min(DEFAULT_CAPACITY, most) if capacity is None else capacity
     if not 1 <= capacity <= most:

@@ -9,6 +9,8 @@ from typing import Any
 from paceline.draft_length import Source
 from paceline.drafts import Drafts
 
+ENOUGH_GUESSES, LEAST_RIGHT = 48, 0.05  # a drafter that is right one time in five comes below that once in 500 times
+
 
 @dataclass
 class SourceStats:
@@ -28,7 +30,7 @@ class Stats:
             drafts stand at one position, which counts once.
         corrections: rounds of which a longer path was proposed than accepted.
         sources: the rounds with drafts, by who proposed them.
-        trials: draft steps whose token was only compared with what the target wrote.
+        trials, trials_right: draft steps whose token was only compared with what the target wrote, and those that were right.
     """
 
     prompt_tokens: int = 0
@@ -42,6 +44,7 @@ class Stats:
     drafted_at: list[int] = field(default_factory=list)
     sources: dict[str, SourceStats] = field(default_factory=dict)
     trials: int = 0
+    trials_right: int = 0
     prefill_ms: float = 0.0  # up to the first token
     draft_ms: float = 0.0
     verify_ms: float = 0.0
@@ -81,6 +84,14 @@ class Stats:
             so_far.rounds += own.rounds
             so_far.drafted += own.drafted
             so_far.accepted += own.accepted
+
+    @property
+    def drafter_is_hopeless(self) -> bool:
+        """Whether the drafter's first guesses were so often wrong that something else than the text must be the matter."""
+        own = self.sources.get(Source.DRAFTER.value, SourceStats())
+        guesses = own.rounds + self.trials
+        right = min(own.accepted, own.rounds) + self.trials_right
+        return guesses >= ENOUGH_GUESSES and right < LEAST_RIGHT * guesses
 
     @property
     def decode_ms(self) -> float:

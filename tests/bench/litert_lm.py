@@ -1,8 +1,9 @@
 """Google's LiteRT-LM against paceline on the same weights: `python tests/bench/litert_lm.py BUNDLE [TOKENS]`.
 
-The bundle is packed, and both runtimes continue one prompt greedily up to TOKENS tokens in all, plain and with three drafts a
-round, in turns, each time in a process of its own with two threads. Tokens per second are of decoding alone, the best of the
-repeats. LiteRT-LM says itself how fast it was and how often its drafter was right.
+The bundle is packed for a context of TOKENS, to all of which LiteRT-LM attends in every call, and both runtimes continue one
+prompt greedily up to TOKENS tokens in all, plain and with three drafts a round, in turns, each time in a process of its own
+with two threads. Tokens per second are of decoding alone, the best of the repeats. LiteRT-LM says itself how fast it was and
+how often its drafter was right.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def main() -> None:
     bundle, tokens = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 192
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "pair.litertlm"
-        pack(Bundle.open(bundle), file, LiteRtLmProfile(draft_length=DRAFTS), lambda *_: None)
+        pack(Bundle.open(bundle), file, LiteRtLmProfile(tokens, DRAFTS), lambda *_: None)
         print(f"packed: {file.stat().st_size / 1e9:.2f} GB", flush=True)
         speeds: dict[tuple[str, str], list[float]] = {}
         shares: dict[tuple[str, str], str] = {}

@@ -47,7 +47,9 @@ def test_help_lists_every_command_with_its_summary() -> None:
         assert re.search(rf"^  {name} +{summary}", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["bench", "chat", "demo", "export", "inspect", "run", "serve"])
+@pytest.mark.parametrize(
+    "name", ["bench", "calibrate", "chat", "demo", "doctor", "export", "inspect", "pack", "run", "serve", "verify"]
+)
 def test_every_command_has_help_with_examples_to_copy(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each example is one that the command's own parser takes."""
     with pytest.raises(SystemExit) as left:

@@ -8,18 +8,15 @@ from pathlib import Path
 from types import ModuleType
 
 from rich.console import Console
-from rich.table import Table
 
 from paceline import checks
 from paceline.backends import BACKENDS
 from paceline.bundle import Bundle
 from paceline.checks import Check, Outcome
-from paceline.cli import loading
+from paceline.cli import checked, loading
 from paceline.cli.command import Command, ExitCode
 from paceline.errors import InputError
 from paceline_export.checkpoint import open_pair
-
-STYLES = {Outcome.OK: "green", Outcome.FAILED: "bold red", Outcome.SKIPPED: "dim"}
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -43,10 +40,10 @@ def run(options: Namespace) -> ExitCode:
 
         found = _checked(options, progress)
     if options.json:
-        print(json.dumps({"bundle": str(options.bundle), "checks": [{**vars(c), "outcome": c.outcome.value} for c in found]}))
+        print(json.dumps({"bundle": str(options.bundle), "checks": checked.to_json(found)}))
     else:
-        _print(found)
-    return ExitCode.CHECK_FAILED if any(check.outcome is Outcome.FAILED for check in found) else ExitCode.SUCCESS
+        checked.show(found)
+    return checked.exit_code(found)
 
 
 def _checked(options: Namespace, progress: checks.Progress) -> list[Check]:
@@ -72,19 +69,6 @@ def _parity() -> ModuleType:
     except ModuleNotFoundError as error:
         raise InputError(f"--against needs the package {error.name}; install it with: pip install 'paceline[torch]'") from None
     return parity
-
-
-def _print(found: list[Check]) -> None:
-    table = Table("check", "", "found")
-    for check in found:
-        table.add_row(check.name, f"[{STYLES[check.outcome]}]{check.outcome.value}", check.detail)
-    Console().print(table)
-    failed = [check.name for check in found if check.outcome is Outcome.FAILED]
-    print(
-        f"{len(failed)} of {len(found)} checks failed: {'; '.join(failed)}"
-        if failed
-        else "every check that could be made passed"
-    )
 
 
 COMMAND = Command(

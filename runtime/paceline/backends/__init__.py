@@ -35,3 +35,19 @@ def open_backend(bundle: Bundle, name: str | None, threads: int | None, weight_c
 
         return OrtBackend(bundle, threads)
     raise InputError(f"backend is {name!r}; allowed are {' and '.join(BACKENDS)}.")
+
+
+def usable(name: str) -> str:
+    """What one of the BACKENDS is here, or why it cannot be used."""
+    try:
+        if name == LITERT:
+            from paceline.backends.litert.model import Environment
+
+            return f"LiteRT {Environment().library.version}, XNNPACK on the CPU"
+        import onnxruntime
+
+        return (
+            f"onnxruntime {onnxruntime.__version__}, {', '.join(onnxruntime.get_available_providers())}; paceline uses the CPU"
+        )
+    except (InputError, ImportError, OSError) as error:
+        return f"not usable: {error}"

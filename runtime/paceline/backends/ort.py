@@ -52,6 +52,10 @@ class OrtBackend:
         """See `Backend.bind`."""
         return OrtGraphs(self, cache)
 
+    def embedding(self, token: int) -> NDArray[np.float32] | None:
+        """See `Backend.embedding`; the table is inside the graphs."""
+        return None
+
     def describe(self) -> str:
         """See `Backend.describe`."""
         threads = self.target.get_session_options().intra_op_num_threads or "all"

@@ -8,12 +8,15 @@ from pathlib import Path
 from rich.console import Console
 
 from paceline.backends import BACKENDS
+from paceline.bundle import Bundle
 from paceline.model import Model, load
 
 
-def configure(parser: ArgumentParser, capacity: str = "prompt and output together") -> None:
-    """Adds the bundle and the options; `capacity` says what the rows of the KV cache are for."""
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="directory made by paceline export")
+def configure(parser: ArgumentParser, capacity: str = "prompt and output together", optional: bool = False) -> None:
+    """Adds the bundle, which may be `optional`, and the options; `capacity` says what the rows of the KV cache are for."""
+    parser.add_argument(
+        "bundle", type=Path, nargs="?" if optional else None, metavar="BUNDLE", help="directory made by paceline export"
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="threads of the target (default: the machine's cores)")
     parser.add_argument("--capacity", type=int, metavar="N", help=f"rows of the KV cache, {capacity}")
     parser.add_argument(
@@ -38,10 +41,15 @@ def loaded(options: Namespace, backend: str | None) -> Model:
         InputError: see `paceline.model.load`.
     """
     with Console(stderr=True).status(f"loading {options.bundle}"):
-        return load(
-            options.bundle,
-            backend=backend,
-            threads=options.threads,
-            capacity=options.capacity,
-            weight_cache=options.weight_cache,
-        )
+        return opened(options, backend, options.bundle)
+
+
+def opened(options: Namespace, backend: str | None, bundle: Path | Bundle) -> Model:
+    """A bundle, which need not be the options' own, on a backend. Raises as `loaded`."""
+    return load(
+        bundle,
+        backend=backend,
+        threads=options.threads,
+        capacity=options.capacity,
+        weight_cache=options.weight_cache,
+    )

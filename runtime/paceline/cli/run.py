@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 from rich.console import Console
@@ -60,6 +61,8 @@ def run(options: Namespace) -> ExitCode:
         print(json.dumps(report))
     else:
         print()
+    if last.stats.drafter_is_hopeless:
+        print(f"nearly all drafts were wrong; paceline doctor {options.bundle} says why", file=sys.stderr)
     if options.stats:
         Console(stderr=True).print(stats_table(last.stats, f"{model.backend.name}: {ran_on}"))
     return ExitCode.SUCCESS

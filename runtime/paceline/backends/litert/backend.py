@@ -13,13 +13,13 @@ from paceline import signatures
 from paceline.backends.base import DraftStep, Verified
 from paceline.backends.litert.calls import CacheViews, DrafterCall, TargetCall
 from paceline.backends.litert.expected import expected_signatures, require_parts, require_signatures
-from paceline.backends.litert.model import CompiledModel, Environment
+from paceline.backends.litert.model import CompiledModel, Environment, TensorBuffer
 from paceline.backends.litert.weight_cache import WeightCache
 from paceline.backends.names import LITERT
 from paceline.bundle import Bundle
 from paceline.drafts import RowPath
 from paceline.errors import InputError
-from paceline.kv_cache import KVCache
+from paceline.kv_cache import KVCache, aligned_zeros
 from paceline.signatures import PREFILL, VERIFY
 
 # A draft step of a small model is too short to share; E2B's drafter, of 44 MB, is a third faster on two threads, and twice
@@ -71,6 +71,18 @@ class LiteRtBackend:
     def bind(self, cache: KVCache) -> LiteRtGraphs:
         """See `Backend.bind`."""
         return LiteRtGraphs(self, cache)
+
+    def embedding(self, token: int) -> NDArray[np.float32] | None:
+        """See `Backend.embedding`."""
+        tokens = aligned_zeros((1, 1), np.int32)
+        tokens[0, 0] = token
+        row = aligned_zeros((1, 1, self.manifest.hidden_size))
+        lookup = self.models["embedder"].bind(VERIFY[1])
+        buffers = {signatures.TOKEN_IDS: tokens, signatures.EMBEDDINGS: row}
+        lookup.set_buffers({name: TensorBuffer(self.environment, array) for name, array in buffers.items()})
+        lookup.run()
+        found: NDArray[np.float32] = row[0, 0]
+        return found
 
     def describe(self) -> str:
         """See `Backend.describe`; runs a decode call under the profiler."""

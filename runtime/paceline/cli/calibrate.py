@@ -1,0 +1,115 @@
+"""`paceline calibrate`: what suits a bundle on the user's own prompts."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from paceline.bench import named
+from paceline.bundle import Bundle
+from paceline.cli import loading
+from paceline.cli.command import Command, ExitCode
+from paceline.errors import InputError
+from paceline.prompts import PROMPTS
+from paceline.stats import Stats
+from paceline.tuning import BACKUP, DRAFT_LENGTH, Offsets, measure_lengths, measure_offsets, write_offset
+
+LENGTHS = (0, 1, 3, 7, None)
+
+
+def configure(parser: ArgumentParser) -> None:
+    loading.configure(parser)
+    parser.add_argument(
+        "--prompts",
+        type=Path,
+        metavar="FILE",
+        help="your prompts: a JSON list of texts, or a text with one in each line (default: twelve that come with paceline)",
+    )
+    parser.add_argument("-n", "--new-tokens", type=int, default=64, metavar="N", help="tokens of each text (default 64)")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be written")
+    loading.configure_backend(parser)
+
+
+def run(options: Namespace) -> ExitCode:
+    if options.new_tokens < 2:
+        raise InputError(f"--new-tokens is {options.new_tokens}; give 2 or more.")
+    prompts = read_prompts(options.prompts) if options.prompts else PROMPTS
+    bundle = Bundle.open(options.bundle)
+    with Console(stderr=True).status("loading") as status:
+        progress, opened = status.update, partial(loading.opened, options, options.backend)
+        offsets = measure_offsets(bundle, opened, prompts, options.new_tokens, progress)
+        lengths = measure_lengths(opened(bundle), prompts, LENGTHS, options.new_tokens, progress)
+    console = Console()
+    console.print(_offsets(offsets))
+    console.print(_lengths(lengths))
+    if offsets.best == offsets.present:
+        print(f"the manifest stays as it is: draft_position_offset {offsets.present}")
+    elif options.dry_run:
+        print(f"draft_position_offset {offsets.best} is better than {offsets.present}; it was not written")
+    else:
+        write_offset(bundle, offsets.best)
+        print(f"draft_position_offset is {offsets.best} now; the manifest as it was is in {options.bundle / BACKUP}")
+    return ExitCode.SUCCESS
+
+
+def read_prompts(file: Path) -> list[str]:
+    """The prompts of a file.
+
+    Raises:
+        InputError: it cannot be read, is no list of texts, or has none.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        found = json.loads(text) if file.suffix == ".json" else text.splitlines()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} cannot be read ({error}); give a JSON list of texts or a text file.") from None
+    if not isinstance(found, list) or not all(isinstance(prompt, str) for prompt in found):
+        raise InputError(f'{file} is not a list of texts; write it as in ["one", "two"].')
+    prompts = [prompt for prompt in found if prompt.strip()]
+    if not prompts:
+        raise InputError(f"{file} has no prompts; give at least one.")
+    return prompts
+
+
+def _offsets(offsets: Offsets) -> Table:
+    table = Table(
+        "draft_position_offset", "% accepted at 1, 2, ..", "mean", "better by", title=f"drafts accepted of {DRAFT_LENGTH}"
+    )
+    for offset, stats in offsets.by_offset.items():
+        gain = "" if offset == offsets.present else f"{offsets.gain(offset):+.1f} standard errors"
+        name = f"{offset} (the bundle's)" if offset == offsets.present else str(offset)
+        table.add_row(name, _by_position(stats), f"{stats.accepted / stats.rounds:.2f}", gain)
+    return table
+
+
+def _lengths(lengths: dict[int | None, Stats]) -> Table:
+    table = Table(
+        "drafts", "tokens/s", "plain = 1", "tokens a round", "% accepted at 1, 2, ..", "of lookup", title="draft lengths"
+    )
+    plain = lengths[0]
+    for length, stats in lengths.items():
+        lookup = stats.sources.get("lookup")
+        found = f"{lookup.accepted} of {lookup.drafted}" if lookup else ""
+        speed, gain = stats.emitted / stats.decode_ms, stats.emitted * plain.decode_ms / (stats.decode_ms * plain.emitted)
+        row = (f"{1000 * speed:.1f}", f"{gain:.2f}", f"{stats.tokens_per_round:.2f}", _by_position(stats), found)
+        table.add_row("off" if length == 0 else named(length), *row)
+    return table
+
+
+def _by_position(stats: Stats) -> str:
+    return " ".join(f"{100 * share:.0f}" for share in stats.acceptance_by_position)
+
+
+COMMAND = Command(
+    summary="Measure what suits a bundle on your own prompts, and write the better draft position into its manifest.",
+    examples="""  paceline calibrate my-bundle
+  paceline calibrate my-bundle --prompts my-prompts.txt -n 128
+  paceline calibrate my-bundle --prompts my-prompts.json --dry-run""",
+    configure=configure,
+    run=run,
+)

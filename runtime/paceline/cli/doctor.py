@@ -1,0 +1,62 @@
+"""`paceline doctor`: what this machine can run, and why a bundle drafts badly."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+
+from rich.console import Console
+from rich.table import Table
+
+from paceline import checks, probes
+from paceline.backends import BACKENDS, usable
+from paceline.bundle import Bundle
+from paceline.checks import Check
+from paceline.cli import checked, loading
+from paceline.cli.command import Command, ExitCode
+from paceline.machine import facts
+
+
+def configure(parser: ArgumentParser) -> None:
+    loading.configure(parser, optional=True)
+    loading.configure_backend(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+
+
+def run(options: Namespace) -> ExitCode:
+    machine = facts() | {name: usable(name) for name in BACKENDS}
+    found = _probed(options) if options.bundle else []
+    if options.json:
+        print(json.dumps({"machine": machine, "checks": checked.to_json(found)}))
+        return checked.exit_code(found)
+    table = Table(show_header=False, title="this machine")
+    for name, value in machine.items():
+        table.add_row(name, value)
+    Console().print(table)
+    if found:
+        checked.show(found)
+    return checked.exit_code(found)
+
+
+def _probed(options: Namespace) -> list[Check]:
+    held = Bundle.open(options.bundle).manifest.graphs
+    names = [options.backend] if options.backend else [name for name in BACKENDS if name in held]
+    found: list[Check] = []
+    with Console(stderr=True).status("") as status:
+        for name in names:
+            status.update(f"loading {options.bundle} on {name}")
+            trials = probes.trials(loading.opened(options, name, options.bundle))
+            found += checks.run(
+                [(f"{what}, {name}", trial) for what, trial in trials], lambda what: status.update(f"probing {what}")
+            )
+    return found
+
+
+COMMAND = Command(
+    summary="Say what this machine can run and, of a bundle, what is wired wrongly.",
+    examples="""  paceline doctor
+  paceline doctor my-bundle
+  paceline doctor my-bundle --backend litert --json""",
+    configure=configure,
+    run=run,
+)
