@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,7 +91,7 @@ def test_rows_of_verify_are_those_of_decode_bit_for_bit(decoded: Decoded, count:
             assert np.array_equal(ours, theirs[:, : ours.shape[1]])
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(rounds=st.lists(st.tuples(st.integers(1, max(VERIFY)), st.integers(1, max(VERIFY))), min_size=40, max_size=160))
 def test_no_history_of_rejections_shows_in_a_single_bit(decoded: Decoded, rounds: list[tuple[int, int]]) -> None:
     target = new_target(decoded.model)
@@ -102,23 +102,24 @@ def test_no_history_of_rejections_shows_in_a_single_bit(decoded: Decoded, rounds
         target.commit(min(count, kept))
 
 
-def texts(model: paceline.Model, draft_lengths: Iterable[int]) -> list[list[int]]:
-    """Of the twenty prompts, 256 tokens each; every draft length must write the same."""
-    plain = []
+def texts(model: paceline.Model, draft_lengths: Sequence[int]) -> list[list[int]]:
+    """Of the twenty prompts, 256 tokens each: plain, and with two of the draft lengths in turn, which must write the same."""
+    plain, turns = [], itertools.cycle(draft_lengths)
     for prompt in PROMPTS:
-        ways = [[p.token for p in model.generate(prompt, max_new_tokens=NEW_TOKENS, draft_length=k)] for k in draft_lengths]
+        lengths = (0, next(turns), next(turns))
+        ways = [[p.token for p in model.generate(prompt, max_new_tokens=NEW_TOKENS, draft_length=k)] for k in lengths]
         assert all(way == ways[0] for way in ways)
         plain.append(ways[0])
     return plain
 
 
 def test_drafting_changes_no_token_and_both_backends_write_the_same(small_bundle: Path) -> None:
-    """Draft lengths 0 to 7 on litert, and some on onnxruntime, whose float32 kernels choose the same tokens here."""
+    """All draft lengths on litert, and some on onnxruntime, whose float32 kernels choose the same tokens here."""
     assert len(PROMPTS) == 20
     litert, onnxruntime = (paceline.load(small_bundle, backend=name) for name in BACKENDS)
-    assert texts(litert, range(MAX_DRAFT_LENGTH + 1)) == texts(onnxruntime, (0, 3))
+    assert texts(litert, range(1, MAX_DRAFT_LENGTH + 1)) == texts(onnxruntime, (3, 7, 1))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_drafting_changes_no_token_of_rounded_weights(backend: str, rounded_bundle: Path) -> None:
-    texts(paceline.load(rounded_bundle, backend=backend), (0, 3, 7))
+    texts(paceline.load(rounded_bundle, backend=backend), (3, 7, 2))
