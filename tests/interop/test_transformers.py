@@ -17,7 +17,7 @@ NEW_TOKENS = 64
 
 @pytest.fixture(scope="module")
 def model(small_bundle: Path) -> paceline.Model:
-    return paceline.load(small_bundle)
+    return paceline.load(small_bundle, threads=1)
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ SEEDS = 300
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def model(request: pytest.FixtureRequest, small_bundle: Path) -> paceline.Model:
-    return paceline.load(small_bundle, backend=request.param, capacity=512)
+    return paceline.load(small_bundle, backend=request.param, threads=1, capacity=512)
 
 
 def tokens(model: paceline.Model, prompt: str, **options: object) -> list[int]:
