@@ -26,7 +26,7 @@ from paceline.bundle import (
     sha256,
 )
 from paceline.errors import InputError
-from paceline.partial import partial_name, remove_abandoned
+from paceline.partial import remove_abandoned, workshop
 from paceline.signatures import LiteRtLmProfile
 from paceline.stored_weights import StoredWeight, read_weights, summary, write_weights
 from paceline.text import TOKENIZER_FILE
@@ -207,15 +207,9 @@ def _stored(model: str, checkpoint: Target | Drafter, rounding: Rounding) -> Ite
 @contextmanager
 def _complete_or_nothing(out: Path) -> Iterator[Path]:
     """A temporary directory beside `out` that takes its name on success and is removed on any failure."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    folder = partial_name(out)
-    folder.mkdir()
-    try:
+    with workshop(out) as folder:
         yield folder
         folder.rename(out)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
 def _stop_ids(target: Target) -> tuple[int, ...]:

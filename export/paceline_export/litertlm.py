@@ -7,9 +7,6 @@ The same bundle gives the same bytes.
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
@@ -18,7 +15,7 @@ from litert_lm_builder.runtime.proto import llm_metadata_pb2, sampler_params_pb2
 
 from paceline.bundle import CHAT_TEMPLATE, Bundle, sha256
 from paceline.errors import InputError
-from paceline.partial import partial_name, remove_abandoned
+from paceline.partial import remove_abandoned, workshop
 from paceline.sampling import Sampling, checkpoint_sampling
 from paceline.signatures import VERIFY, LiteRtLmProfile
 from paceline.text import THOUGHT_CLOSES, THOUGHT_OPENS, TOKENIZER_FILE
@@ -61,7 +58,7 @@ def pack(bundle: Bundle, out: Path, profile: LiteRtLmProfile, progress: Progress
     weights = sum(len(tensor.content) for tensors in pair.tensors.values() for tensor in tensors.values())
     remove_abandoned(out.parent, out.name)
     require_room(out, 2 * weights, 0)  # the sections, and the file that is made of them
-    with _workshop(out) as folder:
+    with workshop(out) as folder:
         files = write_graphs(folder, pair, profile, manifest.draft_position_offset, progress)
         metadata = folder / "metadata"
         metadata.write_bytes(_metadata(bundle, profile.context).SerializeToString(deterministic=True))
@@ -119,15 +116,3 @@ def _settle_header(file: Path, content_hash: str) -> None:
         assert (ids, times) == (1, 1), "the builder writes another header than it did"
         stream.seek(litertlm_core.HEADER_BEGIN_BYTE_OFFSET)
         stream.write(header)
-
-
-@contextmanager
-def _workshop(out: Path) -> Iterator[Path]:
-    """A directory beside `out` that is gone afterwards."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    folder = partial_name(out)
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -21,9 +19,9 @@ from paceline.backends.names import LITERT, ONNXRUNTIME
 from paceline.bundle import cache_folder
 from paceline.costs import SCALE, pretend_context
 from paceline.draft_length import CallCosts
-from paceline.machine import Machine
+from paceline.machine import Machine, usable_cores
 from paceline.model import Model
-from paceline.partial import partial_name, remove_abandoned
+from paceline.partial import remove_abandoned, write_whole
 from paceline.signatures import VERIFY
 
 CONTEXT = 512  # committed rows, or as many as the capacity has: a chat's turn. Ratios change little with it
@@ -97,7 +95,7 @@ def _fastest(calls: Mapping[int, Callable[[], object]], clock: Clock) -> dict[in
 
 def _key(model: Model, threads: int | None) -> dict[str, Any]:
     """Everything that costs depend on, as JSON has it."""
-    backend, machine = model.backend.name, Machine.here()
+    backend = model.backend.name
     files = {part: model.manifest.files[file].sha256 for part, file in model.manifest.graphs[backend].parts.items()}
     return {
         "format": FORMAT,
@@ -105,8 +103,8 @@ def _key(model: Model, threads: int | None) -> dict[str, Any]:
         "backend": backend,
         "runtime_version": version(PACKAGES[backend]),
         "threads": threads,
-        "cpu": machine.cpu,
-        "cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else machine.cores,  # what threads=None takes
+        "cpu": Machine.here().cpu,
+        "cores": usable_cores(),  # what threads=None takes
         "context": min(CONTEXT, model.capacity),
     }
 
@@ -130,9 +128,4 @@ def _write(file: Path, key: Mapping[str, Any], costs: CallCosts) -> None:
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(file.parent)
-        unfinished = partial_name(file)
-        try:
-            unfinished.write_text(json.dumps({"key": key, "costs": asdict(costs)}, indent=2) + "\n", encoding="utf-8")
-            unfinished.replace(file)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        write_whole(file, json.dumps({"key": key, "costs": asdict(costs)}, indent=2) + "\n")

@@ -10,6 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 CPU_INFO = Path("/proc/cpuinfo")  # Linux only; on ARM it may name no model
+# Of x86 and of ARM: what decides how fast small integers are multiplied.
+FEATURES = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve", "sme")
+PACKAGES = ("ai-edge-litert", "onnxruntime", "numpy", "tokenizers")
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,7 @@ class Machine:
     @classmethod
     def here(cls) -> Machine:
         """This machine."""
-        text = CPU_INFO.read_text(encoding="utf-8", errors="replace") if CPU_INFO.is_file() else ""
-        return cls(cpu_name(text) or platform.processor() or platform.machine(), os.cpu_count() or 1)
+        return cls(cpu_name(_cpu_info()) or platform.processor() or platform.machine(), os.cpu_count() or 1)
 
 
 def cpu_name(cpu_info: str) -> str | None:
@@ -40,20 +42,14 @@ def cpu_name(cpu_info: str) -> str | None:
     return None
 
 
-# Of x86 and of ARM: what decides how fast small integers are multiplied.
-FEATURES = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve", "sme")
-PACKAGES = ("ai-edge-litert", "onnxruntime", "numpy", "tokenizers")
-
-
 def facts() -> dict[str, str]:
     """What a report of a problem should say of the machine."""
     import psutil
 
     here, memory = Machine.here(), psutil.virtual_memory()
-    text = CPU_INFO.read_text(encoding="utf-8", errors="replace") if CPU_INFO.is_file() else ""
     return {
         "CPU": here.cpu,
-        "features": " ".join(cpu_features(text)) or "not known on this system",
+        "features": " ".join(cpu_features(_cpu_info())) or "not known on this system",
         "cores": f"{usable_cores()} of {here.cores} may be used",
         "memory": f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB available",
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
@@ -70,6 +66,10 @@ def cpu_features(cpu_info: str) -> list[str]:
 def usable_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _cpu_info() -> str:
+    return CPU_INFO.read_text(encoding="utf-8", errors="replace") if CPU_INFO.is_file() else ""
 
 
 def _version(package: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
 
@@ -11,6 +13,28 @@ from pathlib import Path
 def partial_name(path: Path) -> Path:
     """Where this process builds `path`, in the same directory, so that a rename completes it."""
     return path.parent / f".{path.name}.partial-{os.getpid()}"
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Writes or replaces a file, complete or not at all."""
+    unfinished = partial_name(file)
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def workshop(out: Path) -> Iterator[Path]:
+    """A directory beside `out` to build it in; it is gone afterwards, unless it has become `out` itself."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folder = partial_name(out)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_abandoned(folder: Path, name: str | None = None) -> None:

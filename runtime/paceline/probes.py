@@ -142,19 +142,19 @@ def position(model: Model) -> str:
 
 def hidden_state(model: Model) -> str:
     """Logits are the token table times the hidden state that the drafter gets, and embeddings its rows times sqrt(D)."""
-    embed, width = model.backend.embedding, model.manifest.hidden_size
-    if embed(0) is None:
-        raise SkippedError(
-            f"{model.backend.name} has the token table inside its graphs; a bundle with TFLite graphs can be probed"
-        )
-    tokens = model.encode(PROMPTS[0])[:CONTEXT]
+    width, tokens = model.manifest.hidden_size, model.encode(PROMPTS[0])[:CONTEXT]
     with model.sequence() as (target, _):
         target.prefill(tokens[:-1])
         verified = target.verify(tokens[-1:])
         logits, hidden = verified.logits[0].copy(), verified.activations[0].copy()
     tried = np.random.default_rng(0).permutation(len(logits))[:2048]
     tried = tried[np.abs(logits[tried]) < SMALL_LOGIT][:256]
-    products = np.array([_row(embed, int(token)) @ hidden for token in tried]) / np.sqrt(width)
+    table = model.backend.embeddings(tried.tolist())
+    if table is None:
+        raise SkippedError(
+            f"{model.backend.name} has the token table inside its graphs; a bundle with TFLite graphs can be probed"
+        )
+    products = table @ hidden / np.sqrt(width)
     scale = float(logits[tried] @ products / (products @ products))
     error = float(np.linalg.norm(logits[tried] - scale * products) / np.linalg.norm(logits[tried]))
     if abs(scale / np.sqrt(width) - 1) < SCALES_AGREE:
@@ -215,9 +215,3 @@ def _coarse(values: NDArray[np.float32]) -> str | None:
             return kind
     steps = values / (np.abs(values).max(axis=1, keepdims=True) / EIGHT_BITS)
     return "8-bit" if np.abs(steps - np.rint(steps)).max() < 0.01 else None
-
-
-def _row(embed: Callable[[int], NDArray[np.float32] | None], token: int) -> NDArray[np.float32]:
-    row = embed(token)
-    assert row is not None
-    return row

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
-from pathlib import Path
 
 from paceline.bench import run_together
 from paceline.bundle import MANIFEST, Bundle
 from paceline.errors import InputError
 from paceline.model import Model
-from paceline.partial import partial_name
+from paceline.partial import write_whole
 from paceline.rules import Greedy
 from paceline.stats import Stats
 
@@ -96,14 +95,5 @@ def write_offset(bundle: Bundle, offset: int) -> None:
     """Changes the manifest, whole or not at all; the first one is kept as BACKUP."""
     file, backup = bundle.folder / MANIFEST, bundle.folder / BACKUP
     if not backup.exists():
-        _write(backup, file.read_text(encoding="utf-8"))
-    _write(file, replace(bundle.manifest, draft_position_offset=offset).to_json())
-
-
-def _write(file: Path, text: str) -> None:
-    unfinished = partial_name(file)
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)
+        write_whole(backup, file.read_text(encoding="utf-8"))
+    write_whole(file, replace(bundle.manifest, draft_position_offset=offset).to_json())

@@ -65,8 +65,8 @@ class Backend(Protocol):
     def bind(self, cache: KVCache) -> Graphs:
         """The graphs on one sequence's cache; weights are shared between all of them."""
 
-    def embedding(self, token: int) -> NDArray[np.float32] | None:
-        """[D], the token's row of the table as the target and the drafter get it; None where the graphs keep it inside."""
+    def embeddings(self, tokens: Sequence[int]) -> NDArray[np.float32] | None:
+        """[T, D], rows of the table as the target and the drafter get them; None where the graphs keep it inside."""
 
     def describe(self) -> str:
         """What really runs the graphs: runtime, version, threads, and who does the work inside it."""

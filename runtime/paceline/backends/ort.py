@@ -52,8 +52,8 @@ class OrtBackend:
         """See `Backend.bind`."""
         return OrtGraphs(self, cache)
 
-    def embedding(self, token: int) -> NDArray[np.float32] | None:
-        """See `Backend.embedding`; the table is inside the graphs."""
+    def embeddings(self, tokens: Sequence[int]) -> NDArray[np.float32] | None:
+        """See `Backend.embeddings`; the table is inside the graphs."""
         return None
 
     def describe(self) -> str:

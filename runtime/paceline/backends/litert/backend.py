@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from paceline.bundle import Bundle
 from paceline.drafts import RowPath
 from paceline.errors import InputError
 from paceline.kv_cache import KVCache, aligned_zeros
+from paceline.machine import usable_cores
 from paceline.signatures import PREFILL, VERIFY
 
 # A draft step of a small model is too short to share; E2B's drafter, of 44 MB, is a third faster on two threads, and twice
@@ -51,7 +51,7 @@ class LiteRtBackend:
             raise InputError(f"{bundle.folder} has no TFLite graphs; export it with --format tflite.")
         require_parts(bundle.manifest, graphs.parts)
         self.bundle, self.manifest, self.environment = bundle, bundle.manifest, Environment()
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or usable_cores()
         self._packed: dict[str, Path] = {}
         self.models = {part: self._load(part, bundle.folder / name, weight_cache) for part, name in graphs.parts.items()}
 
@@ -72,16 +72,17 @@ class LiteRtBackend:
         """See `Backend.bind`."""
         return LiteRtGraphs(self, cache)
 
-    def embedding(self, token: int) -> NDArray[np.float32] | None:
-        """See `Backend.embedding`."""
-        tokens = aligned_zeros((1, 1), np.int32)
-        tokens[0, 0] = token
-        row = aligned_zeros((1, 1, self.manifest.hidden_size))
+    def embeddings(self, tokens: Sequence[int]) -> NDArray[np.float32] | None:
+        """See `Backend.embeddings`."""
+        token_ids, row = aligned_zeros((1, 1), np.int32), aligned_zeros((1, 1, self.manifest.hidden_size))
         lookup = self.models["embedder"].bind(VERIFY[1])
-        buffers = {signatures.TOKEN_IDS: tokens, signatures.EMBEDDINGS: row}
+        buffers = {signatures.TOKEN_IDS: token_ids, signatures.EMBEDDINGS: row}
         lookup.set_buffers({name: TensorBuffer(self.environment, array) for name, array in buffers.items()})
-        lookup.run()
-        found: NDArray[np.float32] = row[0, 0]
+        found = np.empty((len(tokens), self.manifest.hidden_size), np.float32)
+        for index, token in enumerate(tokens):
+            token_ids[0, 0] = token
+            lookup.run()
+            found[index] = row[0, 0]
         return found
 
     def describe(self) -> str:
