@@ -27,7 +27,6 @@ from paceline.bundle import (
 )
 from paceline.errors import InputError
 from paceline.partial import remove_abandoned, workshop
-from paceline.signatures import LiteRtLmProfile
 from paceline.stored_weights import StoredWeight, read_weights, summary, write_weights
 from paceline.text import TOKENIZER_FILE
 from paceline_export import weights
@@ -35,6 +34,7 @@ from paceline_export.checkpoint import CONFIG, Drafter, Target, open_pair, read_
 from paceline_export.fields import Fields
 from paceline_export.lower import onnx, tflite
 from paceline_export.lower.caches import cache_specs, drafter_caches
+from paceline_export.lower.litertlm_signatures import LiteRtLmProfile
 from paceline_export.model.target import TABLE
 from paceline_export.preflight import require_room
 from paceline_export.quantize import Scheme

@@ -17,9 +17,10 @@ from paceline.bundle import CHAT_TEMPLATE, Bundle, sha256
 from paceline.errors import InputError
 from paceline.partial import remove_abandoned, workshop
 from paceline.sampling import Sampling, checkpoint_sampling
-from paceline.signatures import VERIFY, LiteRtLmProfile
+from paceline.signatures import VERIFY
 from paceline.text import THOUGHT_CLOSES, THOUGHT_OPENS, TOKENIZER_FILE
 from paceline_export.lower.litertlm import write_graphs
+from paceline_export.lower.litertlm_signatures import LiteRtLmProfile
 from paceline_export.lower.tflite import DRAFTER, EMBEDDER, PER_LAYER_EMBEDDER, TARGET
 from paceline_export.preflight import require_room
 from paceline_export.stored import open_stored

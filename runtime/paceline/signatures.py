@@ -206,20 +206,28 @@ def tflite_target(
     """
     cached = tuple(port for cache in caches for port in _cache_ports(cache, window))
     kinds = _kinds(caches)
-    embeddings = [Port(EMBEDDINGS, "float32", (1, rows, hidden_size))]
-    if per_layer:
-        embeddings.append(Port(PER_LAYER_EMBEDDINGS, "float32", (1, rows, *per_layer)))
-    emitted = (Port(LOGITS, "float32", (1, rows, vocab_size)), Port(ACTIVATIONS, "float32", (1, rows, hidden_size)))
     return Signature(
         inputs=(
-            *embeddings,
+            *embedding_ports(rows, hidden_size, per_layer),
             Port(INPUT_POS, "int32", (rows,)),
             *(Port(CACHE_START[kind], "int32", (4,)) for kind in kinds),
             *_mask_ports(kinds, window, rows),
             *cached,
         ),
-        outputs=(*(emitted if rows in VERIFY else ()), *cached),
+        outputs=(*(emitted_ports(rows, hidden_size, vocab_size) if rows in VERIFY else ()), *cached),
     )
+
+
+def embedding_ports(rows: int, hidden_size: int, per_layer: tuple[int, int] | None) -> list[Port]:
+    """What the token tables give a target for T = `rows` tokens; per_layer as for `tflite_target`."""
+    sizes = {EMBEDDINGS: (hidden_size,)} | ({PER_LAYER_EMBEDDINGS: per_layer} if per_layer else {})
+    return [Port(name, "float32", (1, rows, *size)) for name, size in sizes.items()]
+
+
+def emitted_ports(rows: int, hidden_size: int, vocab_size: int) -> list[Port]:
+    """What decode and verify say of T = `rows` rows."""
+    sizes = {LOGITS: vocab_size, ACTIVATIONS: hidden_size}
+    return [Port(name, "float32", (1, rows, size)) for name, size in sizes.items()]
 
 
 def tflite_drafter(
@@ -244,72 +252,6 @@ def tflite_drafter(
             Port(PROJECTED_ACTIVATIONS, "float32", (1, 1, hidden_size)),
             *_scored_ports(scored_tokens, vocab_size, "int32"),
         ),
-    )
-
-
-@dataclass(frozen=True)
-class LiteRtLmProfile:
-    """What of a .litertlm is fixed when it is written.
-
-    Attributes:
-        context: tokens of a prompt and its answer.
-        draft_length: drafts that a round verifies.
-    """
-
-    context: int = 4096
-    draft_length: int = 3
-
-    @property
-    def slots(self) -> int:
-        """Of every KV tensor: a padded call near the end of the context must not run over it, or it goes elsewhere."""
-        return in_steps(self.context + PREFILL_CHUNK, ROW_BLOCK)
-
-    @property
-    def emitting(self) -> dict[int, str]:
-        """Rows -> the signatures that have logits."""
-        return {1: VERIFY[1], self.draft_length + 1: "verify"}
-
-    @property
-    def signatures(self) -> dict[int, str]:
-        """Rows -> all signatures."""
-        return self.emitting | PREFILL
-
-
-MTP_DRAFTER = "mtp_drafter"
-
-
-def litertlm_target(
-    caches: tuple[CacheSpec, ...],
-    slots: int,
-    hidden_size: int,
-    vocab_size: int,
-    per_layer: tuple[int, int] | None,
-    rows: int,
-    emits: bool,
-) -> Signature:
-    """A signature of the target in a .litertlm: as `tflite_target`, with what LiteRT-LM gives and asks for."""
-    cached = _whole_caches(caches, slots)
-    embeddings = [Port(EMBEDDINGS, "float32", (1, rows, hidden_size))]
-    if per_layer:
-        embeddings.append(Port(PER_LAYER_EMBEDDINGS, "float32", (1, rows, *per_layer)))
-    emitted = (Port(LOGITS, "float32", (1, rows, vocab_size)), Port(ACTIVATIONS, "float32", (1, rows, hidden_size)))
-    positions, mask = Port(INPUT_POS, "int32", (rows,)), Port(MASK[CacheKind.FULL], "float32", (1, 1, rows, slots))
-    return Signature((*embeddings, positions, mask, *cached), (*(emitted if emits else ()), *cached))
-
-
-def litertlm_drafter(caches: tuple[CacheSpec, ...], slots: int, hidden_size: int, vocab_size: int) -> Signature:
-    """The drafter in a .litertlm; `caches` are the target's that it reads."""
-    joined, position = Port(ACTIVATIONS, "float32", (1, 1, 2 * hidden_size)), Port(INPUT_POS, "int32", (1,))
-    mask = Port(MASK[CacheKind.FULL], "float32", (1, 1, 1, slots))
-    logits, projected = Port(LOGITS, "float32", (1, 1, vocab_size)), Port(PROJECTED_ACTIVATIONS, "float32", (1, 1, hidden_size))
-    return Signature((joined, position, mask, *_whole_caches(caches, slots)), (logits, projected))
-
-
-def _whole_caches(caches: tuple[CacheSpec, ...], slots: int) -> tuple[Port, ...]:
-    return tuple(
-        Port(name, "float32", (1, cache.kv_heads, slots, cache.head_dim))
-        for cache in caches
-        for name in (cache.key, cache.value)
     )
 
 

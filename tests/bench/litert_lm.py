@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 
 from paceline.bundle import Bundle
-from paceline.signatures import LiteRtLmProfile
 from paceline_export.litertlm import pack
+from paceline_export.lower.litertlm_signatures import LiteRtLmProfile
 
 REPEATS, THREADS, DRAFTS = 2, 2, 3
 PROMPT = "A queue keeps items in the order in which they arrive. A producer adds an item at the back, and a consumer takes the "

@@ -17,9 +17,9 @@ from small_pair import DRAFTER, PROMPTS, TARGET
 import paceline
 from paceline.bundle import Bundle
 from paceline.cli.main import main
-from paceline.signatures import LiteRtLmProfile
 from paceline_export.bundle import PACKED, export
 from paceline_export.litertlm import pack
+from paceline_export.lower.litertlm_signatures import LiteRtLmProfile
 from paceline_export.recipes import DEFAULT_RECIPE, F32
 
 CONTEXT, DRAFTS = 512, 3

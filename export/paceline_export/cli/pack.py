@@ -7,9 +7,9 @@ from pathlib import Path
 
 from paceline.bundle import Bundle
 from paceline.cli.command import Command, ExitCode
-from paceline.signatures import LiteRtLmProfile
 from paceline_export.cli.progress import export_progress
 from paceline_export.litertlm import pack
+from paceline_export.lower.litertlm_signatures import LiteRtLmProfile
 
 
 def configure(parser: ArgumentParser) -> None:

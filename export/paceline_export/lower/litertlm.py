@@ -10,21 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from paceline import signatures
-from paceline.signatures import CacheKind, CacheSpec, LiteRtLmProfile, Signature
+from paceline.signatures import CacheKind, CacheSpec
 from paceline_export.checkpoint import Target
 from paceline_export.config import Decoder
 from paceline_export.lower.caches import cache_specs, drafter_caches
-from paceline_export.lower.flatbuffer import Builtin, Subgraph, Tensor
-from paceline_export.lower.tflite import DRAFTER, TARGET, ModelFile, token_tables
+from paceline_export.lower.flatbuffer import Builtin, Tensor
+from paceline_export.lower.litertlm_signatures import MTP_DRAFTER, LiteRtLmProfile, litertlm_drafter, litertlm_target
+from paceline_export.lower.tflite import DRAFTER, TARGET, Entry, ModelFile, token_tables
 from paceline_export.lower.tflite_ops import Rows, TfliteOps
 from paceline_export.model.drafter import draft_choice, draft_layers
 from paceline_export.model.ops import DraftChoice
-from paceline_export.model.target import Embedded, fill_rows, finish_rows
 from paceline_export.stored import StoredPair
 from paceline_export.weights import Progress
 
@@ -107,26 +108,20 @@ class LiteRtLmOps(TfliteOps):
         return self.reshape(self.add(spread(choice.logits), scored), 1, 1, vocab_size)
 
 
-class _Entry:
+@dataclass
+class LiteRtLmEntry(Entry):
     """One signature under construction."""
 
-    def __init__(
-        self, file: ModelFile, name: str, signature: Signature, specs: Sequence[CacheSpec], config: Decoder, step: int
-    ):
-        """`step` is added to the positions before they turn queries and keys, which says where a drafter stands."""
-        self.file, self.name, self.signature = file, name, signature
-        self.op = op = LiteRtLmOps(Subgraph(file.tflite, name), file.rounding, file.integers)
-        self.inputs = {port.name: op.graph.input(port) for port in signature.inputs}
-        for spec in specs:
-            op.read(spec, self.inputs[spec.key], self.inputs[spec.value])
-        positions = self.inputs[signatures.INPUT_POS]
-        op.see(self.inputs[signatures.MASK[CacheKind.FULL]], positions, config.window)
-        op.prepare_rotation(positions, list(config.ropes.values()), step)
+    ops: ClassVar[type[TfliteOps]] = LiteRtLmOps
+    op: LiteRtLmOps = field(init=False)
 
-    def finish(self, outputs: dict[str, Tensor]) -> None:
-        for port in self.signature.outputs:
-            self.op.graph.output(port, outputs[port.name])
-        self.op.graph.finish()
+    def prepare(self, specs: Sequence[CacheSpec], config: Decoder, step: int = 0) -> None:
+        """Gives the op set the KV rows, what is seen of them, and the rotation, of positions that `step` is added to."""
+        for spec in specs:
+            self.op.read(spec, self.inputs[spec.key], self.inputs[spec.value])
+        positions = self.inputs[signatures.INPUT_POS]
+        self.op.see(self.inputs[signatures.MASK[CacheKind.FULL]], positions, config.window)
+        self.op.prepare_rotation(positions, list(config.ropes.values()), step)
 
 
 def write_graphs(
@@ -153,18 +148,15 @@ def _target(target: Target, file: ModelFile, profile: LiteRtLmProfile) -> ModelF
     specs = cache_specs(config)
     per_layer = (len(config.layers), config.per_layer_size) if config.per_layer_size else None
     for rows, name in profile.signatures.items():
-        signature = signatures.litertlm_target(
+        signature = litertlm_target(
             specs, profile.slots, config.hidden_size, config.vocab_size, per_layer, rows, rows in profile.emitting
         )
-        entry = _Entry(file, name, signature, specs, config, step=0)
-        op, inputs, outputs = entry.op, entry.inputs, {}
-        op.start_at(inputs[signatures.INPUT_POS])
-        embedded = Embedded(inputs[signatures.EMBEDDINGS], inputs.get(signatures.PER_LAYER_EMBEDDINGS))
-        filled = fill_rows(op, config, target.weights, embedded)
-        if rows in profile.emitting:
-            outputs[signatures.LOGITS], outputs[signatures.ACTIVATIONS] = finish_rows(op, config, target.weights, filled)
+        entry = LiteRtLmEntry(file, name, signature)
+        entry.prepare(specs, config)
+        entry.op.start_at(entry.inputs[signatures.INPUT_POS])
+        outputs = entry.target_outputs(target, rows in profile.emitting)
         for spec in specs:
-            outputs[spec.key], outputs[spec.value] = op.written[spec.layer]
+            outputs[spec.key], outputs[spec.value] = entry.op.written[spec.layer]
         entry.finish(outputs)
     return file
 
@@ -172,8 +164,9 @@ def _target(target: Target, file: ModelFile, profile: LiteRtLmProfile) -> ModelF
 def _drafter(pair: StoredPair, file: ModelFile, profile: LiteRtLmProfile, draft_position_offset: int) -> ModelFile:
     drafter, config = pair.drafter, pair.drafter.config
     specs = drafter_caches(pair.target.config, config)
-    signature = signatures.litertlm_drafter(specs, profile.slots, config.target_hidden_size, config.vocab_size)
-    entry = _Entry(file, signatures.MTP_DRAFTER, signature, specs, config, step=1 + draft_position_offset)
+    signature = litertlm_drafter(specs, profile.slots, config.target_hidden_size, config.vocab_size)
+    entry = LiteRtLmEntry(file, MTP_DRAFTER, signature)
+    entry.prepare(specs, config, step=1 + draft_position_offset)
     state, projected = draft_layers(entry.op, config, drafter.weights, entry.inputs[signatures.ACTIVATIONS])
     choice = draft_choice(entry.op, config, drafter.weights, state)
     logits = entry.op.all_logits(choice, config.vocab_size)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from paceline import signatures
 from paceline.bundle import GraphFiles
@@ -46,14 +47,25 @@ class ModelFile:
 class Entry:
     """One signature under construction."""
 
+    ops: ClassVar[type[TfliteOps]] = TfliteOps  # of its profile
     file: ModelFile
     name: str
     signature: Signature
     op: TfliteOps = field(init=False)
 
     def __post_init__(self) -> None:
-        self.op = TfliteOps(Subgraph(self.file.tflite, self.name), self.file.rounding, self.file.integers)
+        self.op = self.ops(Subgraph(self.file.tflite, self.name), self.file.rounding, self.file.integers)
         self.inputs = {port.name: self.op.graph.input(port) for port in self.signature.inputs}
+
+    def target_outputs(self, target: Target, emits: bool) -> dict[str, Tensor]:
+        """Runs the target on the embeddings that are given: its logits and activations if it `emits` them, and KV writes."""
+        config, weights = target.config, target.weights
+        embedded = Embedded(self.inputs[signatures.EMBEDDINGS], self.inputs.get(signatures.PER_LAYER_EMBEDDINGS))
+        filled = fill_rows(self.op, config, weights, embedded)
+        if not emits:
+            return {}
+        logits, activations = finish_rows(self.op, config, weights, filled)
+        return {signatures.LOGITS: logits, signatures.ACTIVATIONS: activations}
 
     def read_caches(self, specs: tuple[CacheSpec, ...]) -> None:
         """Gives the op set the KV rows, and what says which of them are seen."""
@@ -99,10 +111,7 @@ def _target(target: Target, rounding: Rounding) -> list[Entry]:
         entry.read_caches(specs)
         op.starts = {kind: inputs[signatures.CACHE_START[kind]] for kind in op.masks}
         op.prepare_rotation(inputs[signatures.INPUT_POS], list(config.ropes.values()))
-        embedded = Embedded(inputs[signatures.EMBEDDINGS], inputs.get(signatures.PER_LAYER_EMBEDDINGS))
-        filled, outputs = fill_rows(op, config, target.weights, embedded), {}
-        if rows in signatures.VERIFY:
-            outputs[signatures.LOGITS], outputs[signatures.ACTIVATIONS] = finish_rows(op, config, target.weights, filled)
+        outputs = entry.target_outputs(target, rows in signatures.VERIFY)
         for spec in specs:
             for cache, tensors in ((spec.key, op.rows[spec.layer].keys), (spec.value, op.rows[spec.layer].values)):
                 outputs |= dict(zip(spec.head_names(cache), tensors, strict=True))
