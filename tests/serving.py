@@ -22,6 +22,7 @@ from paceline.serve.server import Server, bound
 from paceline.settings import Settings
 
 DEADLINE_S = 30  # of anything that is waited for
+QUEUE = 4  # requests that may wait
 # A text that goes on until the cache is full, slowly: whoever needs a busy server ends it.
 ENDLESS: dict[str, Any] = {"logit_bias": {"1": -1000, "5": -1000}, "temperature": 1.5, "extra_body": {"draft_length": 0}}
 
@@ -71,10 +72,10 @@ def wait(done: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def serving(bundle: Path, queue: int) -> Iterator[tuple[Served, paceline.Model]]:
+def serving(bundle: Path) -> Iterator[tuple[Served, paceline.Model]]:
     """A server in a thread of its own, and its model."""
     model, ready = paceline.load(bundle, threads=1), threading.Event()
-    with closing(bound("127.0.0.1", 0)) as listening, model, Engine(model, queue) as engine:
+    with closing(bound("127.0.0.1", 0)) as listening, model, Engine(model, QUEUE) as engine:
         defaults = Settings(draft_length=3, sampling=model.sampling)
         server = Server(application(engine, "small", defaults, local=True), engine, ready.set)
         thread = threading.Thread(target=server.run, args=[[listening]])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 from openai import OpenAI
-from serving import Served, serving
+from serving import Served
 
 import paceline
 from paceline.chat import Chat
@@ -25,31 +24,9 @@ SAMPLED = {"temperature": 0.9, "seed": 7}
 
 
 @pytest.fixture(scope="module")
-def running(small_bundle: Path) -> Iterator[tuple[Served, paceline.Model]]:
-    with serving(small_bundle, queue=4) as running:
-        yield running
-
-
-@pytest.fixture
-def served(running: tuple[Served, paceline.Model]) -> Served:
-    return running[0]
-
-
-@pytest.fixture
-def model(running: tuple[Served, paceline.Model]) -> paceline.Model:
-    return running[1]
-
-
-@pytest.fixture(scope="module")
 def alone(small_bundle: Path) -> paceline.Model:
     """What the server's texts are compared with."""
     return paceline.load(small_bundle, threads=1)
-
-
-@pytest.fixture
-def client(served: Served) -> Iterator[OpenAI]:
-    with served.client() as client:
-        yield client
 
 
 def user(text: str) -> dict[str, str]:

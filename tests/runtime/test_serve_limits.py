@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 from openai import OpenAI
-from serving import ENDLESS, Served, serving
+from serving import ENDLESS, QUEUE, Served
 
 import paceline
 from paceline.target import Target
@@ -19,23 +18,6 @@ from paceline.target import Target
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 PROMPTS = ["def read_lines(path):\n", "import os\nimport sys\n\nclass Config", "for key, value in ", "try:\n    result = "]
 USER = {"role": "user", "content": "x"}
-QUEUE = 4
-
-
-@pytest.fixture(scope="module")
-def running(small_bundle: Path) -> Iterator[tuple[Served, paceline.Model]]:
-    with serving(small_bundle, QUEUE) as running:
-        yield running
-
-
-@pytest.fixture
-def served(running: tuple[Served, paceline.Model]) -> Served:
-    return running[0]
-
-
-@pytest.fixture
-def model(running: tuple[Served, paceline.Model]) -> paceline.Model:
-    return running[1]
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +25,6 @@ def expected(running: tuple[Served, paceline.Model]) -> dict[str, str]:
     """Texts that were written by a server with nothing else to do."""
     with running[0].client() as client:
         return {prompt: completed(client, prompt) for prompt in PROMPTS}
-
-
-@pytest.fixture
-def client(served: Served) -> Iterator[OpenAI]:
-    with served.client() as client:
-        yield client
 
 
 def completed(client: OpenAI, prompt: str) -> str:

@@ -18,9 +18,9 @@ from types import FrameType
 from rich.console import Console
 
 from paceline.chat import Chat
-from paceline.cli import loading, sampling
+from paceline.cli import drafting, loading, sampling
 from paceline.cli.command import Command, ExitCode
-from paceline.cli.run import configure_draft, stats_table
+from paceline.cli.run import stats_table
 from paceline.errors import CancelledError, InputError
 from paceline.generate import FinishReason
 from paceline.settings import GenerateOptions
@@ -41,7 +41,7 @@ def configure(parser: ArgumentParser) -> None:
         action="store_true",
         help="ask the template to let the model think before it answers; thoughts are shown dimmed, on stderr",
     )
-    configure_draft(parser)
+    drafting.configure(parser)
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="end an answer after N tokens (default: its own end)")
     loading.configure_backend(parser)
     sampling.configure(parser, "These change what the checkpoint's own generation_config.json says.")

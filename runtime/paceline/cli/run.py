@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 
 from rich.console import Console
 from rich.table import Table
 
-from paceline.cli import loading, sampling
+from paceline.cli import drafting, loading, sampling
 from paceline.cli.command import Command, ExitCode
-from paceline.generate import MAX_DRAFT_LENGTH
 from paceline.sampling import GREEDY
 from paceline.stats import Stats
 
@@ -19,7 +18,7 @@ from paceline.stats import Stats
 def configure(parser: ArgumentParser) -> None:
     loading.configure(parser)
     parser.add_argument("-p", "--prompt", required=True, help="text to continue")
-    configure_draft(parser)
+    drafting.configure(parser)
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="stop after N tokens (default: the KV cache's end)")
     loading.configure_backend(parser)
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end in front of this text (repeatable)")
@@ -85,29 +84,6 @@ def acceptance(stats: Stats) -> str:
     """Acceptance per position in words."""
     shares = [f"{share:.0%} at {position}" for position, share in enumerate(stats.acceptance_by_position, 1)]
     return ", ".join(shares) or "drafting was off"
-
-
-def configure_draft(parser: ArgumentParser) -> None:
-    """Adds --draft; see `draft_length`."""
-    parser.add_argument(
-        "--draft",
-        type=draft_length,
-        default=None,
-        metavar="auto|N|off",
-        help=f"drafts a round: as many as pay on this device (auto, the default), 1 to {MAX_DRAFT_LENGTH}, or off; "
-        "the text is the same",
-    )
-
-
-def draft_length(text: str) -> int | None:
-    """The value of --draft; None is auto."""
-    if text == "auto":
-        return None
-    if text == "off":
-        return 0
-    if text.isdigit() and 1 <= int(text) <= MAX_DRAFT_LENGTH:
-        return int(text)
-    raise ArgumentTypeError(f"{text!r} is neither auto nor off nor a number from 1 to {MAX_DRAFT_LENGTH}")
 
 
 COMMAND = Command(

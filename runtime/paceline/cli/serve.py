@@ -7,9 +7,8 @@ import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import closing, suppress
 
-from paceline.cli import loading
+from paceline.cli import drafting, loading
 from paceline.cli.command import Command, ExitCode
-from paceline.cli.run import configure_draft
 from paceline.errors import InputError
 from paceline.serve.app import application
 from paceline.serve.engine import Engine
@@ -22,7 +21,7 @@ KEY = "PACELINE_API_KEY"
 
 def configure(parser: ArgumentParser) -> None:
     loading.configure(parser)
-    configure_draft(parser)
+    drafting.configure(parser)
     loading.configure_backend(parser)
     group = parser.add_argument_group("server", f"If the environment has {KEY}, requests must carry it as their API key.")
     group.add_argument("--host", default="127.0.0.1", help="address to listen at (default: this machine only)")
