@@ -8,20 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 
 import numpy as np
 
 from paceline.acceptance import SyntheticAcceptance
-from paceline.bench_report import Report, Result, Run
-from paceline.costs import measure_costs
+from paceline.bench_report import BundleFacts, Report, Result, Run
+from paceline.costs import Costs, measure_costs
 from paceline.drafter import Drafter
 from paceline.errors import CapacityError, InputError
 from paceline.generate import MAX_DRAFT_LENGTH, Emitted, generate
-from paceline.machine import Machine, peak_memory_bytes
+from paceline.machine import Machine, peak_memory_bytes, versions
 from paceline.model import Model
 from paceline.ngram import Lookup
 from paceline.rules import Greedy, Rule, Synthetic
+from paceline.signatures import PREFILL, VERIFY
 from paceline.stats import Stats
 from paceline.target import Target
 
@@ -41,6 +43,7 @@ class Plan:
         repeats: counted runs of each way.
         synthetic_acceptance: None compares drafts with the target's choice. A probability accepts each draft by chance
             instead, for speed at that acceptance; the text is not the model's then.
+        all_calls: also times target passes and draft chains that no way of `draft_lengths` has, and prefill calls.
 
     Raises:
         InputError: a value is out of range.
@@ -50,6 +53,7 @@ class Plan:
     new_tokens: int = 128
     repeats: int = 5
     synthetic_acceptance: float | None = None
+    all_calls: bool = False
 
     def __post_init__(self) -> None:
         for length in self.draft_lengths:
@@ -108,27 +112,48 @@ def measure(models: Mapping[str, Model], prompt: Sequence[int], plan: Plan, prog
                 f"{len(prompt)} prompt tokens, --new-tokens {plan.new_tokens} and {plan.longest} drafts need {needed} rows of "
                 f"the KV cache; --capacity is {model.capacity}, allowed are up to {model.manifest.max_positions}."
             )
+    date = datetime.now().astimezone().isoformat(timespec="seconds")
     runs = run_in_turns(models, prompt, plan, progress)
     peak = peak_memory_bytes()  # before what follows, which loads graphs once more to look into them
-    results = []
+    results, prefill_costs = [], {}
     for name, model in models.items():
         progress(f"{name}: timing single calls")
-        rows = [length + 1 for length in plan.fixed]
-        costs = measure_costs(model, len(prompt) + plan.new_tokens // 2, rows)
+        costs = _call_costs(model, len(prompt) + plan.new_tokens // 2, plan)
         for length in plan.ways:
             own, plain = tuple(runs[name, length]), tuple(runs[name, 0])
             results.append(Result(name, length, own, plain, costs, plan.synthetic_acceptance))
+        if plan.all_calls:
+            sizes = [size for size in PREFILL if size <= model.capacity]
+            prefill_costs[name] = measure_costs(model, 1, (1,), sizes, plan.repeats)
     ran_on = {name: model.backend.describe() for name, model in models.items()}
+    any_model = next(iter(models.values()))
+    with any_model.sequence() as (target, _):
+        kv_cache_bytes = sum(buffer.nbytes for buffer in target.cache.buffers.values())
     return Report(
+        date=date,
+        bundle=BundleFacts.of(any_model.bundle),
+        prompt=any_model.tokenizer.decode(list(prompt)),
         synthetic_acceptance=plan.synthetic_acceptance,
         prompt_tokens=len(prompt),
         new_tokens=plan.new_tokens,
         repeats=plan.repeats,
         machine=Machine.here(),
+        threads=any_model.threads,
+        versions=versions(),
         ran_on=ran_on,
         peak_memory_bytes=peak,
+        capacity=any_model.capacity,
+        kv_cache_bytes=kv_cache_bytes,
         results=tuple(results),
+        prefill_costs=prefill_costs,
     )
+
+
+def _call_costs(model: Model, context: int, plan: Plan) -> Costs:
+    rows = {length + 1 for length in plan.fixed}
+    if plan.all_calls:
+        rows |= {count for count in VERIFY if context + count <= model.capacity}
+    return measure_costs(model, context, sorted(rows))
 
 
 def run_in_turns(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from paceline.bundle import Bundle
 from paceline.costs import Costs
 from paceline.machine import Machine
+from paceline.speedup import at_rate, constant_rate, expected_speedup
 from paceline.stats import Stats
 
 
@@ -79,6 +81,15 @@ class Result:
         return self.runs[0].stats.acceptance_by_position
 
     @property
+    def acceptance_rate(self) -> float | None:
+        """The rate r that keeps as many drafts as were kept, a1 + .. + aK = r + .. + r**K, or the synthetic one as asked."""
+        if not self.draft_length:
+            return None
+        if self.synthetic_acceptance is not None:
+            return self.synthetic_acceptance
+        return constant_rate(sum(self.acceptance_by_position), self.draft_length)
+
+    @property
     def verify_ratio(self) -> float | None:
         """See `Costs.verify_ratio`."""
         return None if self.draft_length is None else self.costs.verify_ratio(self.draft_length)
@@ -95,7 +106,7 @@ class Result:
             return None
         accepted = self.acceptance_by_position
         if self.synthetic_acceptance is not None:
-            accepted = [self.synthetic_acceptance**position for position in range(1, self.draft_length + 1)]
+            accepted = at_rate(self.synthetic_acceptance, self.draft_length)
         return expected_speedup(accepted, self.draft_length, self.verify_ratio, self.draft_ratio)
 
     @property
@@ -116,6 +127,7 @@ class Result:
             "expected_speedup": self.expected_speedup,
             "tokens_per_round": self.tokens_per_round,
             "acceptance_by_position": self.acceptance_by_position,
+            "acceptance_rate": self.acceptance_rate,
             "sources": {name: asdict(own) for name, own in self.runs[0].stats.sources.items()},
             "verify_ratio": self.verify_ratio,
             "draft_ratio": self.draft_ratio,
@@ -124,22 +136,74 @@ class Result:
 
 
 @dataclass(frozen=True)
+class BundleFacts:
+    """What was measured.
+
+    Attributes:
+        name: of the bundle's directory.
+        recipe: what its weights are stored as.
+        part_bytes: backend -> target, drafter, .. -> its graph and weights on disk.
+        other_bytes: tokenizer, chat template and whatever else belongs to no backend.
+    """
+
+    name: str
+    recipe: str
+    made_by: str
+    part_bytes: Mapping[str, Mapping[str, int]]
+    other_bytes: int
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> BundleFacts:
+        """Of a bundle, by its manifest."""
+        manifest, sizes = bundle.manifest, {name: file.size for name, file in bundle.manifest.files.items()}
+        part_bytes = {
+            backend: {
+                # ONNX keeps the weights of target.onnx in target.onnx.data.
+                part: sum(size for name, size in sizes.items() if name == file or name.startswith(f"{file}."))
+                for part, file in graphs.parts.items()
+            }
+            for backend, graphs in manifest.graphs.items()
+        }
+        others = sum(sizes.values()) - sum(sum(parts.values()) for parts in part_bytes.values())
+        return cls(bundle.folder.resolve().name, manifest.recipe, manifest.made_by, part_bytes, others)
+
+
+@dataclass(frozen=True)
 class Report:
     """All results, and what they must be read with.
 
     Attributes:
+        date: when it was begun, ISO 8601 with the zone.
+        prompt: the text that was continued.
+        threads: as they were asked for; None is as many as the machine has cores.
+        versions: of the system, Python and the packages.
         ran_on: backend -> what really ran its graphs.
         peak_memory_bytes: of the whole process, so of all backends together.
+        capacity: rows of the KV cache.
+        kv_cache_bytes: the KV tensors of one sequence at that capacity; pages take memory once rows are written to them.
+        prefill_costs: backend -> prefill calls of each size into an empty cache; none unless the plan asks for them.
     """
 
+    date: str
+    bundle: BundleFacts
+    prompt: str
     synthetic_acceptance: float | None
     prompt_tokens: int
     new_tokens: int
     repeats: int
     machine: Machine
+    threads: int | None
+    versions: Mapping[str, str]
     ran_on: Mapping[str, str]
     peak_memory_bytes: int
+    capacity: int
+    kv_cache_bytes: int
     results: tuple[Result, ...]
+    prefill_costs: Mapping[str, Costs]
+
+    def of(self, backend: str) -> tuple[Result, ...]:
+        """The results of one backend, plain decoding first."""
+        return tuple(result for result in self.results if result.backend == backend)
 
     @property
     def same_tokens(self) -> bool | None:
@@ -150,30 +214,22 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """The whole report."""
         return {
+            "date": self.date,
+            "bundle": asdict(self.bundle),
+            "prompt": self.prompt,
             "synthetic_acceptance": self.synthetic_acceptance,
             "machine": asdict(self.machine),
+            "threads": self.threads,
+            "versions": dict(self.versions),
             "ran_on": dict(self.ran_on),
             "prompt_tokens": self.prompt_tokens,
             "new_tokens": self.new_tokens,
             "repeats": self.repeats,
             "peak_memory_bytes": self.peak_memory_bytes,
+            "capacity": self.capacity,
+            "kv_cache_bytes": self.kv_cache_bytes,
             "same_tokens": self.same_tokens,
             "results": [result.to_json() for result in self.results],
             "call_costs": {result.backend: asdict(result.costs) for result in self.results},
+            "prefill_costs": {backend: asdict(costs) for backend, costs in self.prefill_costs.items()},
         }
-
-
-def expected_speedup(accepted: Sequence[float], draft_length: int, verify_ratio: float, draft_ratio: float) -> float:
-    """Tokens of a round over its cost, (1 + a1 + .. + aK) / (v + K d), both as multiples of plain decoding's.
-
-    Leviathan and others (2023), theorem 3.8, is the case of a constant rate r, so that aj = r**j, and of a verify pass as
-    cheap as decode, v = 1: (1 - r**(K + 1)) / ((1 - r) (K d + 1)).
-
-    Args:
-        accepted: a1, a2, ..; share of the drafts at a position that were accepted, those after a rejected one counted as
-            rejected. Positions that were never drafted may lack.
-        draft_length: K.
-        verify_ratio: v, a target pass over K + 1 rows as a multiple of decode.
-        draft_ratio: d, one of the K draft steps as a multiple of decode.
-    """
-    return (1 + sum(accepted)) / (verify_ratio + draft_length * draft_ratio)

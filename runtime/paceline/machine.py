@@ -53,8 +53,13 @@ def facts() -> dict[str, str]:
         "cores": f"{usable_cores()} of {here.cores} may be used",
         "memory": f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB available",
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
-        "packages": ", ".join(f"{name} {_version(name)}" for name in ("paceline", *PACKAGES)),
+        "packages": ", ".join(f"{name} {version}" for name, version in _package_versions().items()),
     }
+
+
+def versions() -> dict[str, str]:
+    """Of the system, Python, paceline and what runs its graphs."""
+    return {platform.system(): platform.release(), "Python": platform.python_version()} | _package_versions()
 
 
 def cpu_features(cpu_info: str) -> list[str]:
@@ -70,6 +75,10 @@ def usable_cores() -> int:
 
 def _cpu_info() -> str:
     return CPU_INFO.read_text(encoding="utf-8", errors="replace") if CPU_INFO.is_file() else ""
+
+
+def _package_versions() -> dict[str, str]:
+    return {name: _version(name) for name in ("paceline", *PACKAGES)}
 
 
 def _version(package: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,21 @@ import psutil
 import pytest
 from command import refused
 from numpy.typing import NDArray
+from reports import made_up_report
 
 import paceline
 from paceline.backends import BACKENDS
 from paceline.backends.base import Verified
 from paceline.backends.ort import OrtGraphs
 from paceline.bench import Plan, fit_prompt, run_in_turns, run_together
-from paceline.bench_report import Report, Result, Run, Spread, expected_speedup
+from paceline.bench_report import Result, Run, Spread
+from paceline.cli.bench import PROMPT
 from paceline.cli.main import main
 from paceline.costs import Cost, Costs
 from paceline.draft_length import Source
 from paceline.drafts import Drafts, RowPath
-from paceline.machine import Machine, cpu_name, peak_memory_bytes
+from paceline.machine import cpu_name, peak_memory_bytes
+from paceline.speedup import expected_speedup
 from paceline.stats import Stats
 
 QUICK = ("--prompt-tokens", "12", "-n", "6", "--repeats", "2", "--threads", "1")
@@ -115,9 +119,8 @@ def test_one_run_with_other_tokens_fails_the_check_and_synthetic_acceptance_make
 def test_a_report_passes_only_where_every_draft_length_does() -> None:
     same, other = ran(100), ran(100, (1, 2, 9, 4))
     right, wrong = result([same], [same]), result([other], [same])
-    report = Report(None, 1, 4, 1, Machine("a CPU", 1), {}, 1, (right, right))
-    assert report.same_tokens is True
-    assert replace(report, results=(right, wrong)).same_tokens is False
+    assert replace(made_up_report(), results=(right, right)).same_tokens is True
+    assert replace(made_up_report(), results=(right, wrong)).same_tokens is False
 
 
 def test_every_way_runs_once_in_a_repeat_and_emits_as_many_tokens(tiny_bundle: Path) -> None:
@@ -172,20 +175,35 @@ def test_the_prompt_is_cut_or_repeated_behind_one_bos(model: paceline.Model) -> 
 def test_json_has_every_figure(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = json.loads(output(capsys, tiny_bundle, "-k", "1,3", "--json"))
     assert report.keys() == {
+        "date",
+        "bundle",
+        "prompt",
         "synthetic_acceptance",
         "machine",
         "threads",
+        "versions",
         "ran_on",
         "prompt_tokens",
         "new_tokens",
         "repeats",
         "peak_memory_bytes",
+        "capacity",
+        "kv_cache_bytes",
         "same_tokens",
         "results",
         "call_costs",
+        "prefill_costs",
     }
     assert (report["prompt_tokens"], report["new_tokens"], report["repeats"], report["threads"]) == (12, 6, 2, 1)
     assert (report["synthetic_acceptance"], report["same_tokens"]) == (None, True)
+    assert (report["bundle"]["name"], report["bundle"]["recipe"]) == ("tiny", "f32")
+    assert set(report["bundle"]["part_bytes"]["litert"]) == {"target", "drafter", "embedder", "per_layer_embedder"}
+    assert report["prompt"] == PROMPT[: len(report["prompt"])] != ""
+    assert report["capacity"] == 4096
+    assert report["kv_cache_bytes"] > 0
+    assert report["prefill_costs"] == {}
+    assert report["versions"].keys() >= {"Python", "paceline", "onnxruntime"}
+    assert datetime.fromisoformat(report["date"]).tzinfo
     assert report["machine"]["cpu"]
     assert report["machine"]["cores"] >= 1
     assert "LiteRT" in report["ran_on"]["litert"]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -15,12 +19,15 @@ from rich.table import Table
 from paceline.backends import BACKENDS
 from paceline.bench import Plan, fit_prompt, measure, named
 from paceline.bench import Progress as Tell
-from paceline.bench_report import Report, Spread
+from paceline.bench_report import Report
+from paceline.bench_tables import notes, sheets
 from paceline.bundle import Bundle
 from paceline.cli import loading
 from paceline.cli.command import Command, ExitCode
+from paceline.errors import InputError
 from paceline.generate import MAX_DRAFT_LENGTH
 from paceline.model import Model
+from paceline.partial import partial_name, write_whole
 
 PROMPT = """A queue keeps items in the order in which they arrive. A producer adds an item at the back, and a consumer takes the
 next one from the front. When the queue is empty the consumer waits, and when it is full the producer waits. The function
@@ -71,21 +78,73 @@ def configure(parser: ArgumentParser) -> None:
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print one JSON object")
     shape.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="also write an HTML page with charts, which must not exist; times more calls for them; needs paceline[report]",
+    )
 
 
 def run(options: Namespace) -> ExitCode:
-    plan = Plan(options.draft_lengths, options.new_tokens, options.repeats, options.synthetic_acceptance)
+    wanted = options.report is not None
+    plan = Plan(options.draft_lengths, options.new_tokens, options.repeats, options.synthetic_acceptance, all_calls=wanted)
+    if wanted:
+        _check_report(options.report)
     models = _load(options)
     prompt = fit_prompt(next(iter(models.values())), options.prompt, options.prompt_tokens)
     with _progress(len(models) * (1 + plan.repeats + 1)) as tell:
         report = measure(models, prompt, plan, tell)
     if options.json:
-        print(json.dumps(report.to_json() | {"threads": options.threads}))
+        print(json.dumps(report.to_json()))
     elif options.markdown:
         print("\n".join(_markdown(report)))
     else:
         _print_tables(report)
+    if wanted:
+        from paceline.bench_page.page import page  # matplotlib's memory is not the model's
+
+        _check_report(options.report)  # it took a while
+        write_whole(options.report, page(report, command_line(options)))
+        print(f"the report is in {options.report}", file=sys.stderr)
     return ExitCode.CHECK_FAILED if report.same_tokens is False else ExitCode.SUCCESS
+
+
+def _check_report(file: Path) -> None:
+    """Refuses what could not be written, before anything is measured for it."""
+    if find_spec("matplotlib") is None:
+        raise InputError(
+            "paceline bench --report needs the package matplotlib; install it with: pip install 'paceline[report]'"
+        )
+    try:
+        if os.path.lexists(file):
+            raise InputError(f"{file} exists already; choose another name with --report, or remove it first.")
+        tried = partial_name(file)
+        tried.touch()
+        tried.unlink()
+    except OSError as error:
+        raise InputError(f"{file} cannot be written ({error.strerror}); choose another name with --report.") from None
+
+
+def command_line(options: Namespace) -> list[str]:
+    """The command that these options came from, in words that a shell takes. Defaults are spelled out, but for the prompt."""
+    words = [
+        f"--draft-lengths={','.join(map(named, options.draft_lengths))}",
+        f"--new-tokens={options.new_tokens}",
+        f"--repeats={options.repeats}",
+    ]
+    given = {
+        "prompt": None if options.prompt == PROMPT else options.prompt,
+        "prompt-tokens": options.prompt_tokens,
+        "backend": options.backend and ",".join(options.backend),
+        "synthetic-acceptance": options.synthetic_acceptance,
+        "threads": options.threads,
+        "capacity": options.capacity,
+        "report": options.report,
+    }
+    words += [f"--{name}={value}" for name, value in given.items() if value is not None]
+    cached = [] if options.weight_cache else ["--no-weight-cache"]
+    return [shlex.quote(word) for word in ("paceline", "bench", str(options.bundle), *words, *cached)]
 
 
 def _load(options: Namespace) -> dict[str, Model]:
@@ -113,62 +172,6 @@ def _progress(steps: int) -> Iterator[Tell]:
         yield tell
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """A table before it is drawn one way or another."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def sheets(report: Report) -> tuple[Sheet, Sheet]:
-    """What came out, and why."""
-    synthetic = report.synthetic_acceptance
-    mark = (
-        "" if synthetic is None else f"SYNTHETIC ACCEPTANCE {synthetic:g} (drafts accepted by chance, not the model's text): "
-    )
-    speed, why = [], []
-    for result in report.results:
-        way = (result.backend, "off" if result.draft_length == 0 else named(result.draft_length))
-        expected = _number(result.expected_speedup)
-        rate, gain = _spread(result.tokens_per_s, 1), _spread(result.speedup, 2)
-        speed.append((*way, rate, gain, expected, _spread(result.first_token_ms)))
-        accepted = " ".join(f"{100 * share:.0f}" for share in result.acceptance_by_position)
-        draft = _number(result.draft_ratio) if result.draft_length else ""
-        why.append((*way, f"{result.tokens_per_round:.2f}", accepted, _number(result.verify_ratio), draft))
-    return (
-        Sheet(
-            f"{mark}speed, median (smallest..largest) of {report.repeats} repeats in turns",
-            ("backend", "drafts", "tokens/s", "speed-up", "expected", "first token, ms"),
-            tuple(speed),
-        ),
-        Sheet(
-            f"{mark}acceptance, and the cost of single calls",
-            ("backend", "drafts", "tokens a round", "% accepted at 1, 2, ..", "verify / decode", "draft / decode"),
-            tuple(why),
-        ),
-    )
-
-
-def notes(report: Report) -> list[str]:
-    """Sentences without which the tables cannot be read."""
-    machine = report.machine
-    lines = [
-        f"{report.prompt_tokens} prompt tokens, {report.new_tokens} new tokens, on {machine.cpu}, {machine.cores} cores; "
-        f"peak resident memory of the process, all backends together: {report.peak_memory_bytes / 1e6:.0f} MB",
-        *(f"{name}: {what}" for name, what in report.ran_on.items()),
-        "expected speed-up: tokens a round by acceptance, over verify / decode + drafts x draft / decode",
-    ]
-    if report.same_tokens is None:
-        p = report.synthetic_acceptance
-        lines.append(f"SYNTHETIC ACCEPTANCE: each draft was accepted with probability {p:g}; the texts were not compared")
-    else:
-        same = "every draft length emitted the tokens of plain decoding"
-        lines.append(same if report.same_tokens else "the tokens DIFFER from those of plain decoding: please report this")
-    return lines
-
-
 def _print_tables(report: Report) -> None:
     console = Console()
     for sheet in sheets(report):
@@ -187,14 +190,6 @@ def _markdown(report: Report) -> Iterator[str]:
         yield ""
     for note in notes(report):
         yield f"- {note}"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-def _spread(found: Spread, digits: int = 0) -> str:
-    return f"{found.median:.{digits}f} ({found.minimum:.{digits}f}..{found.maximum:.{digits}f})"
 
 
 def draft_lengths(text: str) -> tuple[int | None, ...]:
@@ -219,7 +214,8 @@ COMMAND = Command(
     examples="""  paceline bench my-bundle
   paceline bench my-bundle -k 1,3,auto --prompt-tokens 512 -n 256 --repeats 9
   paceline bench my-bundle --backend litert --threads 4 --markdown
-  paceline bench my-bundle --synthetic-acceptance 0.7 --json > bench.json""",
+  paceline bench my-bundle --synthetic-acceptance 0.7 --json > bench.json
+  paceline bench my-bundle --report bench.html""",
     configure=configure,
     run=run,
 )

@@ -1,0 +1,1 @@
+"""A benchmark's report as one HTML page that stands alone; needs paceline[report]."""
