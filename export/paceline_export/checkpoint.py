@@ -5,7 +5,6 @@ Format: https://github.com/huggingface/safetensors (README, section Format); sha
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from paceline import reading
 from paceline.errors import InputError
 from paceline_export.config import DrafterConfig, TargetConfig, drafter_config, target_config
 from paceline_export.model.drafter import drafter_shapes
@@ -115,8 +115,8 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
 def read_json(file: Path) -> Any:
     """Parses a JSON file of a checkpoint."""
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        return reading.read_json(file)
+    except (OSError, ValueError) as error:
         raise InputError(f"{file} cannot be read as JSON ({error}); download it again.") from None
 
 
@@ -145,7 +145,7 @@ def _shards(folder: Path) -> list[Path]:
         raise InputError(f"{index}: weight_map is {type(weight_map).__name__}; a map from tensor to shard is needed.")
     names = sorted(set(weight_map.values()))
     for name in names:
-        if Path(name).name != name or not (folder / name).is_file():
+        if not reading.is_plain_name(name) or not (folder / name).is_file():  # a link is what a hub's cache has for a file
             raise InputError(f"{index} names the shard {name!r}, which is not in {folder}; download it, too.")
     return [folder / name for name in names]
 

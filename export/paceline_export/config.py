@@ -17,6 +17,7 @@ from paceline.errors import InputError
 from paceline_export.fields import Fields
 
 TARGET_ARCHITECTURES = ("Gemma4ForConditionalGeneration", "Gemma4ForCausalLM")
+MOST_LAYERS = 1024  # the largest models have some hundred
 DRAFTER_ARCHITECTURES = ("Gemma4AssistantForCausalLM",)
 
 
@@ -217,6 +218,8 @@ def _layers(text: Fields, first_shared: int, sources: TargetConfig | None = None
     """Derives every layer once. `sources` is the target when these are a drafter's layers."""
     kinds = [_kind(text, name) for name in text.strings("layer_types")]
     count = text.whole("num_hidden_layers")
+    if count > MOST_LAYERS:
+        raise text.refusal("num_hidden_layers", count, f"at most {MOST_LAYERS}")
     if len(kinds) != count:
         raise text.refusal("layer_types", f"{len(kinds)} entries", f"num_hidden_layers ({count}) entries")
     if sources is None and not 0 < first_shared <= count:

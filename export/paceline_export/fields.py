@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from paceline.errors import InputError
+from paceline.manifest import MOST
 
 _REQUIRED: Any = object()
 
@@ -27,8 +29,8 @@ class Fields:
     def whole(self, name: str, default: Any = _REQUIRED, least: int = 0) -> int:
         """A count: a whole number, not negative. None counts as absent."""
         value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self.refusal(name, value, f"a whole number, {least} or more")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+            raise self.refusal(name, value, f"a whole number, {least} or more, and at most {MOST}")
         return value
 
     def size(self, name: str, default: Any = _REQUIRED) -> int:
@@ -71,7 +73,7 @@ class Fields:
         """A token id or a list of them; empty when the field is null or absent."""
         value = self.raw.get(name)
         values = value if isinstance(value, list) else [] if value is None else [value]
-        if not all(isinstance(x, int) and not isinstance(x, bool) for x in values):
+        if not all(isinstance(x, int) and not isinstance(x, bool) and 0 <= x <= MOST for x in values):
             raise self.refusal(name, value, "a token id or a list of token ids")
         return tuple(values)
 
@@ -92,7 +94,7 @@ class Fields:
         for key in Fields(raw, self.where, f"{self.prefix}per_layer_config.").raw:
             section = self.section("per_layer_config").section(key)
             unknown = set(section.raw) - set(names)
-            if unknown or not key.isdecimal():
+            if unknown or not re.fullmatch("[0-9]{1,9}", key):
                 raise self.refusal("per_layer_config", f"{key}: {sorted(section.raw)}", f"per layer {', '.join(names)}")
             overrides[int(key)] = {name: section.size(name) for name in section.raw}
         return overrides

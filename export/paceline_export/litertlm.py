@@ -15,7 +15,9 @@ from litert_lm_builder.runtime.proto import llm_metadata_pb2, sampler_params_pb2
 
 from paceline.bundle import CHAT_TEMPLATE, Bundle, sha256
 from paceline.errors import InputError
+from paceline.manifest import MOST
 from paceline.partial import remove_abandoned, workshop
+from paceline.reading import read_text
 from paceline.sampling import Sampling, checkpoint_sampling
 from paceline.signatures import VERIFY
 from paceline.text import THOUGHT_CLOSES, THOUGHT_OPENS, TOKENIZER_FILE
@@ -69,7 +71,7 @@ def pack(bundle: Bundle, out: Path, profile: LiteRtLmProfile, progress: Progress
         for file, kind in SECTIONS.items():
             if file in files:
                 builder.add_tflite_model(str(folder / file), kind)
-        made = folder / out.name
+        made = folder / "made"
         with open(made, "xb") as stream:
             builder.build(stream, validate_metadata=True)
         _settle_header(made, sha256(folder / TARGET))
@@ -84,8 +86,7 @@ def _metadata(bundle: Bundle, context: int) -> llm_metadata_pb2.LlmMetadata:
         made.stop_tokens.add().token_ids.ids.append(token)
     made.max_num_tokens = context
     made.llm_model_type.gemma4.SetInParent()
-    template = bundle.folder / CHAT_TEMPLATE
-    text = template.read_text(encoding="utf-8") if template.is_file() else ""
+    text = read_text(bundle.folder / CHAT_TEMPLATE) if CHAT_TEMPLATE in manifest.files else ""
     made.jinja_prompt_template = text
     made.supports_thinking, made.supports_function_calling = "enable_thinking" in text, "tools" in text
     if made.supports_thinking:
@@ -103,7 +104,7 @@ def _set_sampler(made: sampler_params_pb2.SamplerParameters, sampling: Sampling)
     """
     greedy = sampling.temperature == 0
     made.type, made.temperature = sampler_params_pb2.SamplerParameters.TOP_P, 1.0 if greedy else sampling.temperature
-    made.k = 1 if greedy else sampling.top_k or 0
+    made.k = 1 if greedy else min(sampling.top_k or 0, MOST)
     made.p = 1.0 if greedy or sampling.top_p is None else sampling.top_p
 
 

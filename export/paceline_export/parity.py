@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paceline.bundle import Manifest
 from paceline.checks import FailedError, Models, Trial
+from paceline.manifest import Manifest
 from paceline.model import Model
 from paceline_export.checkpoint import Drafter, Target
 from paceline_export.lower.torch import TorchOps

@@ -47,6 +47,10 @@ class Scheme:
         """Values that share a scale in rows of `columns`."""
         return self.block or columns
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether a weight can be stored so: rows of whole groups that end on a byte."""
+        return len(shape) == 2 and shape[1] % self.group(shape[1]) == 0 and shape[1] * self.bits % 8 == 0
+
     def stored_bytes(self, shape: tuple[int, int]) -> int:
         """Bytes of integers and scales."""
         rows, columns = shape

@@ -22,6 +22,7 @@ from paceline.draft_length import CallCosts
 from paceline.machine import Machine, usable_cores
 from paceline.model import Model
 from paceline.partial import remove_abandoned, write_whole
+from paceline.reading import read_json
 from paceline.signatures import VERIFY
 
 CONTEXT = 512  # committed rows, or as many as the capacity has: a chat's turn. Ratios change little with it
@@ -112,14 +113,14 @@ def _key(model: Model, threads: int | None) -> dict[str, Any]:
 def _read(file: Path, key: Mapping[str, Any]) -> CallCosts | None:
     """None where there is no such file, or it is not one of ours: whatever is wrong with it, measuring mends it."""
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
+        raw = read_json(file)
         if raw["key"] != key:
             return None
         verify_ms = {int(rows): float(cost) for rows, cost in raw["costs"]["verify_ms"].items()}
         if set(verify_ms) != set(VERIFY) - {1}:
             return None
         return CallCosts(float(raw["costs"]["decode_ms"]), verify_ms, float(raw["costs"]["draft_ms"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 

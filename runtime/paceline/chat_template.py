@@ -1,14 +1,15 @@
 """Messages to a prompt, by the checkpoint's own chat template, rendered as transformers does.
 
-A template is a program from somewhere else, so it runs in jinja2's sandbox. Source of what it may use:
+A template is a program from somewhere else, so it runs in jinja2's sandbox, and not for ever. Source of what it may use:
 transformers 5.24, utils/chat_template_utils.py, `_cached_compile_jinja_template`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,13 +17,18 @@ from jinja2 import TemplateError, TemplateSyntaxError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import Macro
+from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from tokenizers import Tokenizer
 
-from paceline.bundle import CHAT_TEMPLATE, Manifest
+from paceline.bounded import bounded
+from paceline.bundle import CHAT_TEMPLATE
 from paceline.errors import InputError
+from paceline.manifest import Manifest
+from paceline.reading import read_text
+
+MOST_SIZE = 1 << 22  # characters of a prompt, and of what one product makes
 
 
 class ChatTemplate:
@@ -40,9 +46,11 @@ class ChatTemplate:
     def __init__(self, source: str, special_tokens: Mapping[str, str], where: str = CHAT_TEMPLATE):
         self.special_tokens, self.where = dict(special_tokens), where
         try:
-            self._template = _environment().from_string(source)
+            self._template = bounded(partial(_environment().from_string, source))
         except TemplateSyntaxError as error:
-            raise InputError(f"{where}, line {error.lineno}, is not a template ({_line(error)}); correct it.") from None
+            raise InputError(f"{where}, line {error.lineno}, is not a template ({error}); correct it.") from None
+        except Exception as error:  # Python's own compiler has limits, too
+            raise InputError(f"{where} is not a template ({type(error).__name__}: {error}); correct it.") from None
 
     @classmethod
     def load(cls, folder: Path, manifest: Manifest, tokenizer: Tokenizer) -> ChatTemplate:
@@ -58,8 +66,8 @@ class ChatTemplate:
                 "or continue a prompt as it is with paceline run."
             )
         try:
-            source = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            source = read_text(file)
+        except (OSError, ValueError) as error:
             raise InputError(f"{file} cannot be read ({error}); export the bundle again.") from None
         ids = {"bos_token": manifest.bos_id, "eos_token": next(iter(manifest.stop_ids), None)}
         texts = {name: tokenizer.id_to_token(token) for name, token in ids.items() if token is not None}
@@ -83,7 +91,7 @@ class ChatTemplate:
             variables: others that the template knows, such as `enable_thinking`.
 
         Raises:
-            InputError: the template refuses these messages, or fails.
+            InputError: the template refuses these messages, fails, or takes more time or memory than any that is meant well.
         """
         plain = [{name: value for name, value in message.items() if value is not None} for message in messages]
         given: dict[str, Any] = {
@@ -95,14 +103,36 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            return self._template.render(given)
+            text = bounded(partial(self._template.render, given))
         except Exception as error:  # a program can fail in any way, and all of them are the template's or the messages'
-            said = _line(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {_line(error)}"
+            said = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
             raise InputError(f"{self.where} refuses these messages ({said}); change them or the template.") from None
+        if len(text) > MOST_SIZE:
+            raise InputError(f"{self.where} renders {len(text)} characters; allowed are {MOST_SIZE}; shorten the messages.")
+        return text
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Refuses products and powers of a size that no prompt needs: each is a single step, whatever time and memory it takes."""
+
+    intercepted_binops = frozenset(["*", "**"])
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if _size(operator, left, right) > MOST_SIZE:
+            raise SecurityError("a product or power is too large for a template")
+        return super().call_binop(context, operator, left, right)
+
+
+def _size(operator: str, left: Any, right: Any) -> int:
+    """Bits of a whole number, or items of a text or list, that `operator` would make."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
+    items, times = (right, left) if isinstance(left, int) else (left, right)
+    return len(items) * times if isinstance(items, Sized) and isinstance(times, int) else 0
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
+    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
     environment.filters["tojson"] = _tojson
     environment.globals |= {
         "raise_exception": _raise_exception,
@@ -173,7 +203,3 @@ def _tojson(
 ) -> str:
     """JSON as it is; jinja2's own filter escapes HTML."""
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

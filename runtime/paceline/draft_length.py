@@ -138,6 +138,22 @@ class CallCosts:
         return verify_ms + (drafts * self.draft_ms if source is Source.DRAFTER else 0.0)
 
 
+@dataclass(frozen=True)
+class AdaptiveLimits:
+    """What adaptive drafting may try.
+
+    Attributes:
+        most_drafts: of a round; 0 is plain decoding.
+        lookup: whether earlier text may propose drafts.
+    """
+
+    most_drafts: int = MOST_DRAFTS
+    lookup: bool = True
+
+
+NO_LIMITS = AdaptiveLimits()
+
+
 class Adaptive:
     """The source and draft length with the most expected tokens per millisecond, and plain decoding where none pays.
 
@@ -149,7 +165,8 @@ class Adaptive:
     A slow machine slows all calls alike, which leaves every decision as it is.
     """
 
-    def __init__(self, costs: CallCosts):
+    def __init__(self, costs: CallCosts, limits: AdaptiveLimits = NO_LIMITS):
+        self._limits = limits
         self._round_ms = {source: [costs.round_ms(k, source) for k in range(MOST_DRAFTS + 1)] for source in Source}
         self._plain_ms, self._trial_ms = costs.decode_ms, TRIAL_STEPS * costs.draft_ms
         self._sources = {source: _Acceptance(PRIOR[source]) for source in Source}
@@ -158,11 +175,12 @@ class Adaptive:
         self._planned, self._ms_per_token = 0, costs.decode_ms
         self._full_credit_ms = self._credit_ms = TRIAL_CREDIT * costs.decode_ms
         self._trial_was_right = False
-        perfect_rate = max((k + 1) / ms for k, ms in enumerate(self._round_ms[Source.DRAFTER]))
+        perfect_rate = max((k + 1) / ms for k, ms in enumerate(self._round_ms[Source.DRAFTER][: limits.most_drafts + 1]))
         self._could_pay = perfect_rate * self._plain_ms > ENTRY_GAIN
 
     def next(self, most: int, lookup: int) -> Choice:
         """See `DraftLength`."""
+        most, lookup = min(most, self._limits.most_drafts), lookup if self._limits.lookup else 0
         choice, most_rate = Choice(0), 1 / self._plain_ms
         for source, limit in ((Source.LOOKUP, min(lookup, most)), (Source.DRAFTER, most)):
             if limit:

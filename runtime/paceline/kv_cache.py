@@ -9,9 +9,11 @@ the result of a row does not depend, not even in its last bit, on where its wind
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from paceline.errors import CapacityError, RollbackError
@@ -32,15 +34,19 @@ class KVCache:
     """
 
     def __init__(self, specs: Sequence[CacheSpec], window: int, capacity: int):
+        """Allocates the buffers.
+
+        Raises:
+            CapacityError: they are larger than the machine's memory.
+        """
         self.specs = tuple(specs)
         self.window, self.capacity = window, capacity
         self.local_slots = local_slots(window)
         self.length = self.local_start = 0
-        self.buffers: dict[str, NDArray[np.float32]] = {}
-        for spec in self.specs:
-            slots = self.local_slots if spec.kind is CacheKind.LOCAL else self.visible_slots(capacity)
-            for name in (spec.key, spec.value):
-                self.buffers[name] = aligned_zeros((1, spec.kv_heads, slots, spec.head_dim))
+        slots = {CacheKind.LOCAL: self.local_slots, CacheKind.FULL: self.visible_slots(capacity)}
+        shapes = {name: (1, s.kv_heads, slots[s.kind], s.head_dim) for s in self.specs for name in (s.key, s.value)}
+        _require_memory(sum(prod(shape) for shape in shapes.values()) * np.dtype(np.float32).itemsize, capacity)
+        self.buffers: dict[str, NDArray[np.float32]] = {name: aligned_zeros(shape) for name, shape in shapes.items()}
 
     def require_room(self, tokens: int) -> None:
         """Refuses `tokens` more rows than the capacity allows; changes nothing.
@@ -127,6 +133,16 @@ class KVCache:
                     buffer = self.buffers[name]
                     buffer[:, :, :kept] = buffer[:, :, first : first + kept]
         self.local_start = start
+
+
+def _require_memory(needed: int, capacity: int) -> None:
+    """Numbers of a manifest or a user may ask for anything; what a system says of it, or does, differs."""
+    held = psutil.virtual_memory().total
+    if needed > held:
+        raise CapacityError(
+            f"a KV cache of capacity {capacity} takes {needed / 1e9:,.1f} GB and this machine has {held / 1e9:,.1f} GB of "
+            "memory; load the bundle with a smaller capacity, or take a smaller model."
+        )
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -10,6 +9,7 @@ from typing import Any
 
 from paceline.bundle import GENERATION_CONFIG, Bundle
 from paceline.errors import InputError
+from paceline.reading import read_json
 
 MOST = 2**64 - 1  # that 64 bits hold
 
@@ -109,9 +109,11 @@ def checkpoint_sampling(bundle: Bundle) -> Sampling:
     if GENERATION_CONFIG not in bundle.manifest.files:
         return GREEDY
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+        raw = read_json(file)
+    except (OSError, ValueError) as error:
         raise InputError(f"{file} cannot be read as JSON ({error}); export the bundle again.") from None
+    if not isinstance(raw, dict):
+        raise InputError(f"{file} is a {type(raw).__name__}; a JSON object is needed; export the bundle again.")
     return Sampling.from_generation_config(raw)
 
 

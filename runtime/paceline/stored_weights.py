@@ -9,6 +9,7 @@ from math import sqrt
 from pathlib import Path
 
 from paceline.errors import InputError
+from paceline.reading import read_json
 
 WEIGHTS_FILE = "weights.json"
 
@@ -22,6 +23,9 @@ class StoredWeight:
         stored_as: "f32", or bits and scales as in a recipe's name.
         bytes: of integers and scales as the scheme has them; a format may repeat or pad them.
         relative_error: norm of the difference to the checkpoint's values, of the norm of these.
+
+    Raises:
+        ValueError: a field is of another type, or a number is out of range.
     """
 
     model: str
@@ -30,6 +34,16 @@ class StoredWeight:
     stored_as: str
     bytes: int
     relative_error: float
+
+    def __post_init__(self) -> None:
+        for text in (self.model, self.name, self.stored_as):
+            if not isinstance(text, str):
+                raise ValueError(f"{text!r} is not a text")
+        for size in (*self.shape, self.bytes):
+            if type(size) is not int or size < 0:
+                raise ValueError(f"the size {size!r} of {self.name} is not a whole number from 0 on")
+        if not isinstance(self.relative_error, int | float) or not 0 <= self.relative_error <= 1:
+            raise ValueError(f"the error {self.relative_error!r} of {self.name} is not a number from 0 to 1")
 
 
 def write_weights(folder: Path, weights: Sequence[StoredWeight]) -> None:
@@ -46,19 +60,21 @@ def read_weights(folder: Path) -> list[StoredWeight]:
     """
     file = folder / WEIGHTS_FILE
     try:
-        rows = json.loads(file.read_text(encoding="utf-8"))
-        return [StoredWeight(**row | {"shape": tuple(row["shape"])}) for row in rows]
+        weights = [StoredWeight(**row | {"shape": tuple(row["shape"])}) for row in read_json(file)]
+        if not weights:
+            raise ValueError("it lists none")
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{file} does not list a bundle's weights ({error}); export the bundle again.") from None
+    return weights
 
 
 def summary(weights: Sequence[StoredWeight]) -> str:
     """Bytes, the error over all weights, and the worst of them."""
     size = sum(weight.bytes for weight in weights)
     worst = max(weights, key=lambda weight: weight.relative_error)
-    if not worst.relative_error:
-        return f"weights: {size / 1e6:,.1f} MB, all float32"
     rounded = [weight for weight in weights if weight.stored_as != "f32"]
+    if not rounded:
+        return f"weights: {size / 1e6:,.1f} MB, all float32"
     middle = sqrt(sum(weight.relative_error**2 for weight in rounded) / len(rounded))
     return (
         f"weights: {size / 1e6:,.1f} MB; {len(rounded)} are rounded, with a relative error of {middle:.1%} (mean square) and "

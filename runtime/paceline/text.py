@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from paceline.errors import InputError
+from paceline.reading import read_bytes
 
 TOKENIZER_FILE = "tokenizer.json"
+TOKENIZER_BYTES = 256 << 20  # Gemma 4's has 33 million
 THOUGHT_OPENS, THOUGHT_CLOSES = "<|channel>", "<channel|>"  # Gemma 4's; the channel's name is the first line between them
 BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 
@@ -18,10 +21,34 @@ BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 def load_tokenizer(folder: Path) -> Tokenizer:
     """Reads a bundle's tokenizer. Raises InputError when it cannot be read."""
     file = folder / TOKENIZER_FILE
+    with _refusing(f"{file} cannot be read", "export the bundle again"):
+        tokenizer = Tokenizer.from_buffer(read_bytes(file, TOKENIZER_BYTES))
+        # Settings of whoever trained with it would cut or fill prompts.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+
+
+def encode(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The tokens of a text.
+
+    Raises:
+        InputError: the text has half of a character, or the tokenizer fails.
+    """
+    with _refusing("the text cannot be made into tokens", "change it, or export the bundle again"):
+        text.encode()
+        tokens: list[int] = tokenizer.encode(text).ids
+    return tokens
+
+
+@contextmanager
+def _refusing(what: str, step: str) -> Iterator[None]:
     try:
-        return Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises plain Exception
-        raise InputError(f"{file} cannot be read ({error}); export the bundle again.") from None
+        yield
+    except BaseException as error:  # the library raises plain Exception, and PanicException, which is none, where it is wrong
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise InputError(f"{what} ({error}); {step}.") from None
+        raise
 
 
 class StopTexts:

@@ -19,6 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 from paceline.bundle import MANIFEST, Bundle
 from paceline.errors import InputError
+from paceline.partial import remove_abandoned, workshop
 from paceline_export.bundle import FORMATS, export
 from paceline_export.config import target_config
 from paceline_export.model.target import target_shapes
@@ -140,10 +141,34 @@ def test_an_output_that_appears_meanwhile_is_not_overwritten(tiny_pair: tuple[Pa
         out.mkdir(exist_ok=True)
         (out / "mine").write_text("mine")
 
-    with pytest.raises(OSError, match="not empty"):
+    with pytest.raises(InputError, match="out was made by someone else while this export ran, and is left as it is; choose"):
         export(*tiny_pair, out, meanwhile)
     assert list(tmp_path.iterdir()) == [out]
     assert content(out) == {"mine": b"mine"}
+
+
+def test_of_exports_into_one_place_one_wins_whole(tiny_pair: tuple[Path, Path], tiny_bundle: Path, tmp_path: Path) -> None:
+    """They run side by side; the others are refused, or find the bundle that is there already."""
+    command = [sys.executable, "-c", EXPORT.format(progress="None"), *map(str, tiny_pair), str(tmp_path / "out")]
+    running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate()[1] for process in running]
+    assert sorted(process.returncode for process in running) == [0, 1]
+    lost = next(text for process, text in zip(running, said, strict=True) if process.returncode)
+    assert "was made by someone else while this export ran" in lost or "exists already" in lost
+    assert content(tmp_path / "out") == content(tiny_bundle)
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
+
+
+def test_exports_of_two_containers_with_one_process_id_leave_each_other_alone(tmp_path: Path) -> None:
+    """Both see their own id and file system, and neither sees the other process."""
+    with workshop(tmp_path / "out") as first:
+        (first / "file").write_text("of the first")
+        remove_abandoned(tmp_path, "out")
+        with workshop(tmp_path / "out") as second:
+            assert first != second
+            assert list(second.iterdir()) == []
+            assert content(first) == {"file": b"of the first"}
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_a_killed_export_left_is_removed_by_the_next_one(

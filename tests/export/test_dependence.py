@@ -13,13 +13,13 @@ ROOT = Path(__file__).parents[2]
 RUNTIME, EXPORT = ROOT / "runtime" / "paceline", ROOT / "export" / "paceline_export"
 # What the export package may ask of the runtime: what a bundle is, and how to speak to the user.
 SHARED = {"paceline.bundle", "paceline.partial", "paceline.signatures", "paceline.stored_weights", "paceline.errors"}
-SHARED |= {"paceline.backends.names", "paceline.sampling"}
-SHARED_NAMES = {("paceline.text", name) for name in ("TOKENIZER_FILE", "THOUGHT_OPENS", "THOUGHT_CLOSES")}
-SHARED_NAMES |= {("paceline", "signatures")}
+SHARED |= {"paceline.backends.names", "paceline.sampling", "paceline.manifest", "paceline.reading", "paceline.chat_template"}
+SHARED_NAMES = {("paceline.text", name) for name in ("TOKENIZER_FILE", "THOUGHT_OPENS", "THOUGHT_CLOSES", "load_tokenizer")}
+SHARED_NAMES |= {("paceline", "signatures"), ("paceline", "reading")}
 API = {"paceline", "paceline.model", "paceline.backends", "paceline.checks", "paceline.cli"}
-# Neither what only the exporter or the server needs, nor a backend before one is chosen.
+# Neither what only the exporter, the server or a report needs, nor a backend before one is chosen.
 RUNTIME_LACKS = {"torch", "onnx", "onnx_ir", "safetensors", "transformers", "ml_dtypes", "paceline_export"}
-RUNTIME_LACKS |= {"onnxruntime", "ai_edge_litert", "starlette", "uvicorn", "pydantic"}
+RUNTIME_LACKS |= {"onnxruntime", "ai_edge_litert", "starlette", "uvicorn", "pydantic", "matplotlib"}
 TORCH = {EXPORT / "lower" / "torch.py", EXPORT / "parity.py"}
 RUNS_BUNDLES = {EXPORT / "parity.py"}
 

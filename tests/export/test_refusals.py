@@ -72,6 +72,10 @@ TARGET_REFUSALS = [
     ("per_layer_config", {"4": {"sliding_window": 8}}, "4: .*sliding_window", "head_dim, num_key_value_heads"),
     ("per_layer_config", {"full": {"head_dim": 32}}, "full", "head_dim, num_key_value_heads"),
     ("per_layer_config", {"99": {"head_dim": 32}}, "99", r"num_hidden_layers \(10\) layers"),
+    ("per_layer_config", {"9" * 5000: {"head_dim": 32}}, "999", ""),
+    ("num_hidden_layers", 1 << 30, "1073741824", "at most 1024"),
+    ("hidden_size", 1 << 31, "2147483648", "at most 2147483647"),
+    ("eos_token_id", -1, "-1", "a token id or a list"),
 ]
 
 

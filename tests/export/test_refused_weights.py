@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -95,6 +96,8 @@ def test_a_file_that_is_no_safetensors_file_is_refused(kind: str, tmp_path: Path
         ({"a": "sub/../../outside.safetensors"}, "names the shard 'sub/../../outside.safetensors', which is not in"),
         ({"a": "ABSOLUTE"}, "names the shard '/.*outside.safetensors', which is not in"),
         ({"a": ".."}, "names the shard '..', which is not in"),
+        ({"a": "a\0b"}, "which is not in"),
+        ({"a": "a" * 300}, "which is not in"),
         ({"a": 3}, "a map from tensor to shard is needed"),
         (["a"], "weight_map is list; a map"),
         (None, "weight_map is NoneType; a map"),
@@ -152,3 +155,47 @@ def test_a_wrong_path_is_not_taken_for_a_hub_id(path: str, tiny_pair: tuple[Path
     message = refusal((Path(path), tiny_pair[1]))
     assert "hf download" not in message
     assert "give the path of a directory" in message
+
+
+def test_a_hubs_cache_whose_files_are_links_is_read(pair: tuple[Path, Path]) -> None:
+    """snapshots/REVISION/NAME -> ../../blobs/HASH is how a hub's client stores a checkpoint."""
+    blobs = pair[0].parent / "blobs"
+    blobs.mkdir()
+    for folder in pair:
+        for index, file in enumerate(sorted(folder.iterdir())):
+            blob = file.rename(blobs / f"{folder.name}{index}")
+            file.symlink_to(Path("..") / "blobs" / blob.name)
+    assert len(open_pair(*pair)[0].weights) > 100
+
+
+@pytest.mark.parametrize("name", ["config.json", WEIGHTS, INDEX])
+@pytest.mark.parametrize("kind", ["pipe", "directory", "device"])
+def test_what_is_no_file_is_refused_and_nobody_waits_for_it(name: str, kind: str, pair: tuple[Path, Path]) -> None:
+    (pair[0] / WEIGHTS).unlink()
+    (pair[0] / name).unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(pair[0] / name)
+    elif kind == "directory":
+        (pair[0] / name).mkdir()
+    else:
+        (pair[0] / name).symlink_to("/dev/zero")
+    assert "is missing" in (said := refusal(pair)) or "has neither" in said
+
+
+@pytest.mark.parametrize(
+    ("header", "stated"),
+    [
+        (b"{}", 1 << 62),
+        (b"{}", (1 << 64) - 1),
+        (b"{}", 100_000_001),
+        (b'{"x": {"dtype": "F32", "shape": [4611686018427387904, 4], "data_offsets": [0, 0]}}', None),
+        (b'{"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 18446744073709551615]}}', None),
+        (b'{"x": {"dtype": "F32", "shape": [2], "data_offsets": [8, 0]}}', None),
+        (b'{"x": ' + b"[" * 100_000, None),
+    ],
+)
+def test_a_header_that_promises_too_much_is_refused(header: bytes, stated: int | None, tmp_path: Path) -> None:
+    size = len(header) if stated is None else stated
+    (tmp_path / WEIGHTS).write_bytes(size.to_bytes(8, "little") + header + bytes(8))
+    with pytest.raises(InputError, match="not a complete safetensors file"):
+        stored_tensors(tmp_path)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 import paceline
 from paceline import bundle as bundles
-from paceline.bundle import MANIFEST, Bundle, GraphFiles, Manifest, StoredFile
+from paceline.bundle import MANIFEST, Bundle
+from paceline.draft_length import AdaptiveLimits
 from paceline.errors import InputError
+from paceline.manifest import ChatTurns, GraphFiles, Manifest, StoredFile
 from paceline.signatures import CacheKind, CacheSpec
 
 FIXTURE = Path(__file__).parents[1] / "data" / "manifest_v3.json"
@@ -55,38 +57,52 @@ def test_the_literal_manifest_means_what_it_always_meant() -> None:
     assert LITERAL.to_json() == text
 
 
-def with_its_graphs(manifest: Manifest) -> Manifest:
-    """Lists the graphs among the files, as every bundle does."""
-    graphs = {name: StoredFile(1, "") for g in manifest.graphs.values() for name in g.parts.values()}
-    return replace(manifest, files=graphs | manifest.files)
-
-
 names = st.text("ab._- é", min_size=1, max_size=6).filter(lambda name: name not in (".", ".."))
-counts = st.integers(0, 1 << 40)
-ports = st.dictionaries(st.sampled_from(["inputs", "outputs"]), st.lists(counts, max_size=2), max_size=2)
-signatures = st.dictionaries(st.text(max_size=5), st.dictionaries(st.text(max_size=5), ports, max_size=2), max_size=2)
+words = st.text(max_size=8)
+sizes = st.integers(1, (1 << 31) - 1)
+hashes = st.text("0123456789abcdef", min_size=64, max_size=64)
+shapes = st.lists(st.integers(1, 9) | st.sampled_from("TS"), max_size=3)
+ports = st.dictionaries(st.text(max_size=5), st.tuples(st.sampled_from(["float32", "int32"]), shapes).map(list), max_size=2)
+signatures = st.dictionaries(
+    st.text(max_size=5), st.fixed_dictionaries({"inputs": ports, "outputs": ports}), min_size=1, max_size=2
+)
 parts = st.fixed_dictionaries({"target": names, "drafter": names}, optional={"embedder": names})
-manifests = st.builds(
-    Manifest,
-    vocab_size=counts,
-    hidden_size=counts,
-    layers=counts,
-    per_layer_size=counts,
-    window=counts,
-    max_positions=counts,
-    bos_id=st.none() | counts,
-    stop_ids=st.lists(counts, max_size=3).map(tuple),
-    draft_position_offset=st.sampled_from([0, -1]),
-    caches=st.lists(st.builds(CacheSpec, counts, st.sampled_from(CacheKind), counts, counts), max_size=3).map(tuple),
-    drafter_layers=st.lists(counts, max_size=3).map(tuple),
-    scored_tokens=counts,
-    graphs=st.dictionaries(st.text(max_size=8), st.builds(GraphFiles, parts, signatures), max_size=2),
-    files=st.dictionaries(names, st.builds(StoredFile, counts, st.text(max_size=8)), max_size=3),
-).map(with_its_graphs)
+
+
+@st.composite
+def manifests(draw: st.DrawFn) -> Manifest:
+    layers = draw(st.integers(1, 40))
+    cached = draw(st.lists(st.integers(0, layers - 1), min_size=1, max_size=3, unique=True))
+    graphs = draw(
+        st.dictionaries(st.text(max_size=8), st.builds(GraphFiles, parts, st.dictionaries(names, signatures)), max_size=2)
+    )
+    listed = {name for g in graphs.values() for name in g.parts.values()} | draw(st.sets(names, max_size=3))
+    vocab_size = draw(sizes)
+    return Manifest(
+        made_by=draw(st.text(max_size=8)),
+        recipe=draw(st.text(max_size=8)),
+        vocab_size=vocab_size,
+        hidden_size=draw(sizes),
+        layers=layers,
+        per_layer_size=draw(st.integers(0, 300)),
+        window=draw(sizes),
+        max_positions=draw(sizes),
+        bos_id=draw(st.none() | st.integers(0, 300)),
+        stop_ids=tuple(draw(st.lists(st.integers(0, 300), max_size=3))),
+        draft_position_offset=draw(st.sampled_from([0, -1])),
+        caches=tuple(CacheSpec(layer, draw(st.sampled_from(CacheKind)), draw(sizes), draw(sizes)) for layer in cached),
+        drafter_layers=tuple(draw(st.lists(st.sampled_from(cached), max_size=3, unique=True))),
+        scored_tokens=draw(st.integers(1, vocab_size)),
+        vocabulary_sha256=draw(hashes),
+        graphs=graphs,
+        files={name: StoredFile(draw(st.integers(0, 1 << 50)), draw(hashes)) for name in sorted(listed)},
+        chat_turns=draw(st.none() | st.builds(ChatTurns, words, st.tuples(words, words), st.tuples(words, words), words)),
+        adaptive=AdaptiveLimits(draw(st.integers(0, 7)), draw(st.booleans())),
+    )
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-@given(manifest=manifests)
+@given(manifest=manifests())
 def test_a_manifest_survives_its_file(manifest: Manifest) -> None:
     text = manifest.to_json()
     assert Manifest.from_json(text, "here") == manifest
@@ -156,7 +172,10 @@ def test_another_version_is_refused_with_both(change: dict[str, Any], copy: Path
         Bundle.open(copy)
 
 
-@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "sub/file", "..", ".", "", "./target.onnx"])
+ESCAPES = ["../outside", "/etc/passwd", "sub/file", "..", ".", "", "./target.onnx", "a\0b", "..\\outside", "C:x", "a" * 256]
+
+
+@pytest.mark.parametrize("name", ESCAPES)
 @pytest.mark.parametrize("where", ["files", "target", "drafter"])
 def test_a_file_name_that_leaves_the_bundle_is_refused(name: str, where: str, copy: Path) -> None:
     """The file outside exists and is as described, so only its name can be what is refused."""
@@ -204,13 +223,22 @@ def test_files_are_hashed_at_the_first_load_only(copy: Path, monkeypatch: pytest
     assert DATA in hashed
 
 
-def test_a_later_change_that_hides_itself_is_found_by_hashing(copy: Path) -> None:
-    """What is not looked for at every start is what `inspect --check` is for."""
+def test_a_change_that_sets_its_time_back_is_noticed(copy: Path) -> None:
+    """Size, inode and time of modification are what they were; the file system's own time of change is not."""
     Bundle.open(copy)
     alter(copy / DATA)
-    Bundle.open(copy).check_sizes()
-    with pytest.raises(InputError, match="the file was altered"):
-        Bundle.read(copy).check_hashes()
+    for opened in (Bundle.open, lambda folder: Bundle.read(folder).check_hashes()):
+        with pytest.raises(InputError, match="the file was altered"):
+            opened(copy)
+
+
+@pytest.mark.parametrize("year", [-30, 30])
+def test_a_clock_that_was_wrong_costs_a_check_and_no_more(year: int, copy: Path) -> None:
+    then = (copy / DATA).stat().st_mtime + year * 365 * 86_400
+    for file in copy.iterdir():
+        os.utime(file, (then, then))
+    Bundle.open(copy)
+    assert paceline.load(copy).manifest == Bundle.read(copy).manifest
 
 
 def test_a_copy_of_a_checked_bundle_is_checked_again(copy: Path) -> None:

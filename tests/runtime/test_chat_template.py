@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
 import paceline
+from paceline import chat_template
+from paceline.bounded import bounded
 from paceline.bundle import CHAT_TEMPLATE, Bundle
 from paceline.chat_template import ChatTemplate
 from paceline.errors import InputError
@@ -176,3 +180,98 @@ def test_a_template_that_fails_is_one_sentence(source: str, says: str) -> None:
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("chat_template.jinja refuses these messages (")
     assert messages == [{"role": "critic", "content": "x"}]
+
+
+REFUSED = [
+    "{{ cycler.__init__.__globals__ }}",
+    "{{ messages[0].update(a=1) }}",
+    "{{ messages[0].setdefault('a', 1) }}",
+    "{{ messages.sort() }}",
+    "{% include '/etc/passwd' %}",
+    "{% import 'os' as os %}{{ os }}",
+    "{% extends '/etc/passwd' %}",
+    "{{ range(10 ** 9) | list }}",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+]
+EMPTY = [  # what the sandbox hides is undefined
+    "{{ ''['__class__'] }}",
+    "{{ '' | attr('__class__') }}",
+    "{{ '{0.__class__}'.format('') }}",
+    "{{ '{a.__class__}'.format_map({'a': ''}) }}",
+    "{{ (['{0.__class__}'.format] | first)('') }}",
+    "{{ ('{0.__class__}' | attr('format'))('') }}",
+    "{% set c = cycler('{0.__class__}') %}{{ c.next().format('') }}",
+    "{{ lipsum.__globals__ }}",
+    "{{ raise_exception.__globals__ }}",
+    "{{ strftime_now.__globals__ }}",
+    "{{ dict.fromkeys.__func__ }}",
+    "{{ dict.__class__ }}",
+    "{{ self._TemplateReference__context }}",
+    "{{ namespace(a=1)._Namespace__attrs }}",
+    "{{ ''.format.__self__ }}",
+]
+
+
+@pytest.mark.parametrize("source", [*REFUSED, *EMPTY])
+def test_no_known_way_leads_out_of_the_sandbox(source: str) -> None:
+    messages = [{"role": "user", "content": "x"}]
+    if source in REFUSED:
+        with pytest.raises(InputError, match=r"^chat_template.jinja refuses these messages \("):
+            ChatTemplate(source, SPECIAL).render(messages)
+    else:
+        assert ChatTemplate(source, SPECIAL).render(messages) == ""
+    assert messages == [{"role": "user", "content": "x"}]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% set r = range(99999) | list %}{% for a in r %}{% for b in r %}{% set c = b %}{% endfor %}{% endfor %}",
+        "{{ lipsum(n=10 ** 6) }}",
+    ],
+)
+def test_a_template_that_does_not_end_is_ended(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "bounded", partial(bounded, seconds=0.2))
+    before = sys.gettrace()
+    with pytest.raises(InputError, match=r"ExceededError: it does not end within 0.2 s"):
+        ChatTemplate(source, SPECIAL).render([])
+    assert sys.gettrace() is before
+
+
+@pytest.mark.parametrize("doubled", ["'a'", "['a']"])
+def test_a_template_that_takes_ever_more_memory_is_ended(doubled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "bounded", partial(bounded, most_bytes=1 << 26))
+    source = f"{{% set n = namespace(x={doubled}) %}}{{% for i in range(99) %}}{{% set n.x = n.x + n.x %}}{{% endfor %}}"
+    with pytest.raises(InputError, match=r"ExceededError: it takes more than 0.1 GB of memory"):
+        ChatTemplate(source, SPECIAL).render([])
+
+
+@pytest.mark.parametrize(
+    "source", ["{{ 'a' * 10 ** 9 }}", "{{ 10 ** 9 * [1] }}", "{{ 2 ** (10 ** 9) }}", "{{ 3 * 2 ** 5000000 }}"]
+)
+def test_a_product_that_no_prompt_needs_is_refused(source: str) -> None:
+    """Also where the compiler would compute it already."""
+    with pytest.raises(InputError, match=r"\(a product or power is too large for a template\)"):
+        ChatTemplate(source, SPECIAL).render([])
+
+
+def test_products_of_a_usual_size_are_what_they_are() -> None:
+    source = "{{ '-' * 20 }} {{ 3 * [1] }} {{ 2.5 * 2 }} {{ 2 ** 10 }} {{ 1700000000 * 1000 }} {{ 2 ** -1 }}"
+    assert ChatTemplate(source, SPECIAL).render([]) == f"{'-' * 20} [1, 1, 1] 5.0 1024 1700000000000 0.5"
+
+
+def test_a_prompt_that_is_too_long_for_any_model_is_refused() -> None:
+    source = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    message = {"role": "user", "content": "x" * 1_000_000}
+    assert len(ChatTemplate(source, SPECIAL).render(4 * [message])) == 4_000_000
+    with pytest.raises(InputError, match="renders 5000000 characters; allowed are 4194304"):
+        ChatTemplate(source, SPECIAL).render(5 * [message])
+
+
+@pytest.mark.parametrize(
+    "source", ["{{ " + 5000 * "(", "{{ " + 5000 * "9" + " }}", 30 * "{% for a in [1] %}" + 30 * "{% endfor %}", "{{ '\\ud8' }}"]
+)
+def test_what_a_compiler_cannot_take_is_no_template(source: str) -> None:
+    with pytest.raises(InputError, match=r"^chat_template.jinja.* is not a template \("):
+        ChatTemplate(source, SPECIAL)

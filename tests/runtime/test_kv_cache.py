@@ -104,3 +104,12 @@ def test_reset_starts_over() -> None:
     cache.reset()
     assert rows(cache, FULL) == rows(cache, LOCAL) == []
     assert np.isfinite(cache.buffers[FULL.key]).all()
+
+
+def test_a_cache_larger_than_the_memory_is_refused_before_any_of_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.kv_cache.aligned_zeros", None)
+    for specs, window, capacity in (([FULL], WINDOW, 1 << 50), ([LOCAL], 1 << 50, 9)):
+        with pytest.raises(
+            CapacityError, match=rf"a KV cache of capacity {capacity} takes .* GB and this machine has .* GB of"
+        ):
+            KVCache(specs, window, capacity)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+
+import pytest
 import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from paceline.text import TextStream, Thoughts
+from paceline.errors import InputError
+from paceline.text import TOKENIZER_BYTES, TOKENIZER_FILE, TextStream, Thoughts, encode, load_tokenizer
 
 TOKENIZER = tiny.tokenizer()
 
@@ -51,3 +57,53 @@ def test_thoughts_are_told_from_the_answer_and_lose_their_name() -> None:
 def test_a_vocabulary_without_channels_has_no_thoughts() -> None:
     thoughts = Thoughts(Tokenizer(WordLevel({"x": 0}, unk_token="x")))
     assert thoughts.push(0, "x\n") == ("x\n", False)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"{}", b"[" * 100_000, b'{"a":' * 100_000])
+def test_what_is_no_tokenizer_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / TOKENIZER_FILE).write_bytes(content)
+    with pytest.raises(InputError, match=r"tokenizer.json cannot be read \(.*\); export the bundle again"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_tokenizer_larger_than_any_is_refused_and_not_read(tmp_path: Path) -> None:
+    (tmp_path / TOKENIZER_FILE).touch()
+    os.truncate(tmp_path / TOKENIZER_FILE, TOKENIZER_BYTES + 1)  # a hole, which takes no room
+    with pytest.raises(InputError, match=r"cannot be read \(it has more than the 268,435,456 bytes that are allowed\)"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_tokenizer_that_fails_inside_the_library_is_refused(tmp_path: Path) -> None:
+    """It names a special token that it does not describe, and the library then panics: no Exception of Python's."""
+    raw = json.loads(TOKENIZER.to_str())
+    raw["post_processor"]["special_tokens"] = {}
+    (tmp_path / TOKENIZER_FILE).write_text(json.dumps(raw))
+    with pytest.raises(InputError, match=r"cannot be made into tokens \(no entry found for key\); change it, or export"):
+        encode(load_tokenizer(tmp_path), "a")
+
+
+def test_a_text_with_half_of_a_character_is_refused() -> None:
+    with pytest.raises(InputError, match=r"cannot be made into tokens \(.*surrogates not allowed\); change it"):
+        encode(TOKENIZER, "a\ud800")
+
+
+def test_an_interrupt_is_no_failure_of_the_tokenizer() -> None:
+    class Interrupted:
+        def encode(self, text: str) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        encode(Interrupted(), "a")  # type: ignore[arg-type]
+
+
+def test_a_prompt_is_neither_cut_nor_filled(tmp_path: Path) -> None:
+    raw = json.loads(TOKENIZER.to_str())
+    raw["truncation"] = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    raw["padding"] = {"strategy": {"Fixed": 64}, "direction": "Left", "pad_to_multiple_of": None} | {
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "<pad>",
+    }
+    (tmp_path / TOKENIZER_FILE).write_text(json.dumps(raw))
+    text = "a text of several words"
+    assert encode(load_tokenizer(tmp_path), text) == TOKENIZER.encode(text).ids

@@ -223,19 +223,42 @@ def test_processes_that_start_together_do_not_disturb_each_other(tiny_bundle: Pa
 
 
 @pytest.mark.parametrize("file", ["cache", "cache/paceline", "cache/paceline/xnnpack"])
-def test_a_directory_that_cannot_be_written_is_refused_with_the_ways_out(
-    file: str, tiny_bundle: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_where_the_directory_cannot_be_written_weights_are_packed_at_every_start(
+    file: str, tiny_bundle: Path, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A file stands where a directory should be, which stops even root."""
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text("not a directory")
-    command = ["run", str(tiny_bundle), "-p", PROMPT, "--max-new-tokens", "1"]
-    sentence = refused(command, capsys)
-    assert f"the cache directory {folder} cannot be written (" in sentence
-    assert "XDG_CACHE_HOME" in sentence
-    assert "--no-weight-cache" in sentence
+    without = generated(tiny_bundle, weight_cache=False)
+    assert not caplog.messages
+    assert generated(tiny_bundle) == without
+    (hint,) = caplog.messages  # one for target and drafter
+    assert f"the cache directory {folder} cannot be written (" in hint
+    assert "XDG_CACHE_HOME" in hint
+    assert "--no-weight-cache" in hint
     assert (tmp_path / file).read_text() == "not a directory"
-    assert main([*command, "--no-weight-cache"]) == 0
+
+
+def test_a_file_that_was_replaced_with_its_old_time_is_built_again(tiny_bundle: Path, folder: Path) -> None:
+    file = sealed(cache_of(tiny_bundle, "target"))
+    status = file.stat()
+    file.write_bytes(b"WEIGHTS")  # as long as before
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with cache_of(tiny_bundle, "target").opened() as found:
+        assert found != file
+
+
+def test_two_processes_with_one_id_build_files_of_their_own(tiny_bundle: Path, folder: Path) -> None:
+    """Two containers that share a home: neither may complete what the other has begun."""
+    ours, theirs = (cache_of(tiny_bundle, "target") for _ in range(2))
+    theirs_partial = theirs._begun()
+    with ours.opened() as partial:
+        assert partial != theirs_partial
+        partial.write_bytes(b"whole")
+        theirs_partial.write_bytes(b"half of the wei")
+    assert ours.file.read_bytes() == b"whole"
+    with cache_of(tiny_bundle, "target").opened() as found:
+        assert found == ours.file
 
 
 def test_too_little_room_is_refused_with_the_numbers(

@@ -18,6 +18,7 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.tools.flatbuffer_utils import update_packed_buffer
 from numpy.typing import NDArray
 
+from paceline.errors import InputError
 from paceline.signatures import GROWTH_SLOTS, VARIES, Port, in_steps
 from paceline_export.lower.tflite_read import StoredTensors
 from paceline_export.weights import Pieces, Progress
@@ -73,13 +74,17 @@ class TfliteFile:
         self._codes: dict[tuple[int, int], int] = {}
 
     def stored(self, name: str, shape: Sequence[int], dtype: str, pieces: Pieces) -> int:
-        """The buffer of the weights called `name`; the same name is stored once."""
+        """The buffer of the weights called `name`; the same name is stored once.
+
+        Raises:
+            InputError: another file is the source, and has no such weights, or other ones.
+        """
         if name not in self._stored:
             size = prod(shape) * np.dtype(dtype).itemsize
             buffer = schema.BufferT()
             buffer.offset = buffer.size = 1  # fields that are 0 have no place in the file that `save` could fill
             self.model.buffers.append(buffer)
-            taken = pieces if self.source is None else self.source[name].pieces
+            taken = pieces if self.source is None else _taken(self.source, name, size)
             self._stored[name] = Stored(name, len(self.model.buffers) - 1, size, taken)
         return self._stored[name].buffer
 
@@ -132,6 +137,13 @@ class TfliteFile:
         builder = _SharingBuilder(1 << 20)
         builder.Finish(self.model.Pack(builder), file_identifier=FILE_IDENTIFIER)
         return bytearray(builder.Output())
+
+
+def _taken(source: StoredTensors, name: str, size: int) -> Pieces:
+    held = len(source[name].content) if name in source else 0
+    if held != size:
+        raise InputError(f"the bundle's graphs hold {held} bytes of {name}, which needs {size}; export the bundle again.")
+    return source[name].pieces
 
 
 class _SharingBuilder(flatbuffers.Builder):  # type: ignore[misc]

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from paceline import signatures
-from paceline.bundle import GraphFiles
+from paceline.manifest import GraphFiles
 from paceline.signatures import CacheSpec, Port, Signature
 from paceline_export.checkpoint import Drafter, Target
 from paceline_export.lower.caches import cache_specs, drafter_caches

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from paceline import signatures
-from paceline.bundle import GraphFiles
+from paceline.manifest import GraphFiles
 from paceline.signatures import CacheSpec, Signature
 from paceline_export.checkpoint import Drafter, Target
 from paceline_export.lower.caches import cache_specs, drafter_caches

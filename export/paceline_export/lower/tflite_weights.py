@@ -14,7 +14,9 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
+from paceline.errors import InputError
 from paceline_export.lower.flatbuffer import Subgraph, Tensor, TfliteFile
+from paceline_export.lower.tflite_read import StoredTensor
 from paceline_export.quantize import pack_int4
 from paceline_export.rounding import Rounding
 from paceline_export.weights import Pieces
@@ -45,9 +47,9 @@ class IntegerWeight:
     def __post_init__(self) -> None:
         rows, columns = self.shape
         self.scheme = self.rounding.schemes[self.weight]
-        self.scales = np.ones((rows, columns // self.scheme.group(columns)), np.float32)
         packed = (rows * columns * self.scheme.bits // 8,)
-        self.buffer = self.file.stored(self.name, packed, "int8", self._integers)
+        self.buffer = self.file.stored(self.name, packed, "int8", self._integers)  # refuses what another file does not have
+        self.scales = np.ones((rows, columns // self.scheme.group(columns)), np.float32)
         self.stored_rows = rows // self.together
         if self.scheme.block or self.together > 1:
             self.scales_shape = (self.stored_rows, self.scales.size // self.stored_rows)
@@ -60,7 +62,7 @@ class IntegerWeight:
             # A view, and so right once the integers are written.
             self.parameters.scale = self.scales[:, 0] if self.together == 1 else np.ones(self.stored_rows, np.float32)
             if self.file.source is not None and self.together == 1:
-                self.scales[:, 0] = self.file.source[self.name].scales
+                self.scales[:, 0] = _row_scales(self.file.source[self.name], self.name, rows)
             self.parameters.zeroPoint = np.zeros(self.stored_rows, np.int64)
 
     def tensor(self, graph: Subgraph) -> Tensor:
@@ -93,3 +95,10 @@ class IntegerWeight:
             self.scales[start:stop] = rounded.scales
             start = stop
             yield pack_int4(rounded.integers) if self.scheme.bits == 4 else rounded.integers
+
+
+def _row_scales(stored: StoredTensor, name: str, rows: int) -> NDArray[np.float32]:
+    held = 0 if stored.scales is None else len(stored.scales)
+    if stored.scales is None or held != rows:
+        raise InputError(f"the bundle's graphs hold {held} scales of {name}, which has {rows} rows; export the bundle again.")
+    return stored.scales

@@ -14,15 +14,17 @@ from paceline import signatures
 from paceline.backends.base import DraftStep, Verified
 from paceline.backends.masks import Masks, path_of
 from paceline.backends.names import ONNXRUNTIME
+from paceline.backends.ports import require_signature
 from paceline.bundle import Bundle
 from paceline.drafts import RowPath
 from paceline.errors import InputError
 from paceline.kv_cache import KVCache
-from paceline.signatures import CacheKind
+from paceline.signatures import MAIN, VARIES, CacheKind, Port
 
 # A single row goes through other kernels of a matrix product, which sum in another order. Rows of two and more are all
 # alike, bit for bit, so a decode call has a second row that nobody reads.
 LEAST_ROWS = 2
+TYPES = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(bool)": "bool"}
 DRAFTER_THREADS = 1  # a step is too small to share, and its spinning workers would slow the target's
 
 
@@ -39,7 +41,7 @@ class OrtBackend:
             threads: for the target; None lets onnxruntime take the physical cores.
 
         Raises:
-            InputError: the bundle has no ONNX graphs, or onnxruntime cannot load them.
+            InputError: the bundle has no ONNX graphs, onnxruntime cannot load them, or they are not those of the manifest.
         """
         graphs = bundle.manifest.graphs.get(ONNXRUNTIME)
         if graphs is None:
@@ -47,6 +49,12 @@ class OrtBackend:
         self.manifest = bundle.manifest
         self.target = _session(bundle.folder / graphs.parts["target"], threads or 0)
         self.drafter = _session(bundle.folder / graphs.parts["drafter"], DRAFTER_THREADS)
+        m = bundle.manifest
+        target = signatures.onnx_target(m.caches, m.hidden_size, m.vocab_size)
+        drafter = signatures.onnx_drafter(m.drafter_caches, m.hidden_size, m.scored_tokens, m.vocab_size)
+        for part, session, wanted in (("target", self.target, target), ("drafter", self.drafter, drafter)):
+            inputs, outputs = ([_port(each) for each in held] for held in (session.get_inputs(), session.get_outputs()))
+            require_signature(bundle.folder / graphs.parts[part], MAIN, wanted, inputs, outputs)
 
     def bind(self, cache: KVCache) -> OrtGraphs:
         """See `Backend.bind`."""
@@ -183,6 +191,11 @@ class _DrafterCall:
 
 def _bind(bind: Callable[..., None], name: str, array: NDArray[Any]) -> None:
     bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+
+
+def _port(held: ort.NodeArg) -> Port:
+    """A graph's input or output; a size that varies has a name, or none."""
+    return Port(held.name, TYPES.get(held.type, held.type), tuple(VARIES if size is None else size for size in held.shape))
 
 
 def _session(file: Path, threads: int) -> ort.InferenceSession:

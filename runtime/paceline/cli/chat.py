@@ -23,6 +23,7 @@ from paceline.cli.command import Command, ExitCode
 from paceline.cli.run import stats_table
 from paceline.errors import CancelledError, InputError
 from paceline.generate import FinishReason
+from paceline.partial import write_whole
 from paceline.settings import GenerateOptions
 
 HELP = """/reset      start a new conversation, with the same system message
@@ -163,11 +164,11 @@ def save(file: str, chat: Chat) -> None:
         raise InputError("/save needs the name of a file, as in /save chat.json.")
     text = json.dumps(chat.messages, indent=2, ensure_ascii=False) + "\n"
     try:
-        with open(Path(file).expanduser(), "x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise InputError(f"{file} exists and is kept as it is; name another file.") from None
-    except (OSError, ValueError) as error:
+        target = Path(file).expanduser()
+        if target.exists():
+            raise InputError(f"{file} exists and is kept as it is; name another file.")
+        write_whole(target, text)
+    except (OSError, ValueError, RuntimeError) as error:  # a ~ of nobody
         raise InputError(f"{file} cannot be written ({error}); name another file.") from None
     say(f"{len(chat.messages)} messages are in {file}.")
 

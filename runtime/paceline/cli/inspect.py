@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from paceline.backends.names import LITERT
-from paceline.bundle import Bundle, Manifest
+from paceline.bundle import Bundle
 from paceline.cli.command import Command, ExitCode
-from paceline.errors import InputError
+from paceline.errors import InputError, printable
+from paceline.manifest import Manifest
 from paceline.signatures import CacheKind, local_slots
 from paceline.stored_weights import StoredWeight, read_weights, summary
 
@@ -36,7 +39,10 @@ def run(options: Namespace) -> ExitCode:
             bundle.check_sizes()
         print(json.dumps(json.loads(bundle.manifest.to_json())))
     elif options.weights:
-        _print_weights(read_weights(options.bundle))
+        bundle.check_sizes()
+        weights = read_weights(options.bundle)
+        Console().print(weights_table(weights))
+        Console().print(summary(weights), highlight=False, markup=False)
     elif not damage:
         _print_tables(Bundle.open(options.bundle))  # opened, because graphs are run
     if damage:
@@ -60,19 +66,25 @@ def _damage(bundle: Bundle) -> InputError | None:
 def _print_tables(bundle: Bundle) -> None:
     console, manifest = Console(), bundle.manifest
     operators = _operators_table(bundle) if LITERT in manifest.graphs else None  # first, because it may refuse
-    console.print(_model_table(manifest))
-    console.print(_files_table(manifest))
-    for backend, graphs in manifest.graphs.items():
-        for file, entries in graphs.signatures.items():
-            first, *others = entries
-            title = f"{file} ({backend}), signature {first}" + (f"; the same for {', '.join(others)}" if others else "")
-            console.print(_signature_table(title, entries[first]))
+    for table in manifest_tables(manifest):
+        console.print(table)
     if operators:
         console.print(operators)
 
 
+def manifest_tables(manifest: Manifest) -> Iterator[Table]:
+    """What the manifest says of the model, of the files, and of every graph's first signature."""
+    yield _model_table(manifest)
+    yield _files_table(manifest)
+    for backend, graphs in manifest.graphs.items():
+        for file, entries in graphs.signatures.items():
+            first, *others = entries
+            title = f"{file} ({backend}), signature {first}" + (f"; the same for {', '.join(others)}" if others else "")
+            yield _signature_table(title, entries[first])
+
+
 def _model_table(manifest: Manifest) -> Table:
-    table = Table(show_header=False, title=f"made by {manifest.made_by}, recipe {manifest.recipe}")
+    table = Table(show_header=False, title=_shown(f"made by {manifest.made_by}, recipe {manifest.recipe}"))
     table.add_row("vocabulary", f"{manifest.vocab_size:,}")
     table.add_row("width", f"{manifest.hidden_size:,}")
     table.add_row("window of local layers", f"{manifest.window:,} rows")
@@ -89,26 +101,31 @@ def _model_table(manifest: Manifest) -> Table:
 def _files_table(manifest: Manifest) -> Table:
     table = Table("file", "bytes", "sha256", title="files")
     for name, stored in sorted(manifest.files.items()):
-        table.add_row(name, f"{stored.size:,}", stored.sha256[:16])
+        table.add_row(_shown(name), f"{stored.size:,}", stored.sha256[:16])
     return table
 
 
-def _print_weights(weights: list[StoredWeight]) -> None:
+def weights_table(weights: list[StoredWeight]) -> Table:
+    """What every weight is stored as, the largest error first."""
     table = Table("model", "weight", "shape", "stored as", "bytes", "relative error", title="weights")
     for weight in sorted(weights, key=lambda weight: -weight.relative_error):
         shape, error = " x ".join(map(str, weight.shape)), f"{weight.relative_error:.2%}" if weight.relative_error else ""
-        table.add_row(weight.model, weight.name, shape, weight.stored_as, f"{weight.bytes:,}", error)
-    console = Console()
-    console.print(table)
-    console.print(summary(weights), highlight=False)
+        cells = (weight.model, weight.name, shape, weight.stored_as, f"{weight.bytes:,}", error)
+        table.add_row(*map(_shown, cells))
+    return table
 
 
 def _signature_table(title: str, signature: dict[str, dict[str, list[object]]]) -> Table:
-    table = Table("", "name", "dtype", "shape", title=title)
+    table = Table("", "name", "dtype", "shape", title=_shown(title))
     for direction in ("inputs", "outputs"):
         for name, (dtype, shape) in signature[direction].items():
-            table.add_row(direction[:-1], name, str(dtype), str(shape))
+            table.add_row(direction[:-1], *(_shown(str(cell)) for cell in (name, dtype, shape)))
     return table
+
+
+def _shown(text: str) -> Text:
+    """A bundle's text in a table, where brackets would be styles."""
+    return Text(printable(text))
 
 
 def _operators_table(bundle: Bundle) -> Table:
@@ -126,7 +143,7 @@ def _operators_table(bundle: Bundle) -> Table:
             ran = delegation(environment, bundle, part, name)
             products = f"{ran.delegated_products} of {ran.products}"
             left = ", ".join(f"{count} {operator}" for operator, count in sorted(ran.own.items()))
-            table.add_row(file, name, str(ran.operators.total()), str(ran.delegated.total()), products, left)
+            table.add_row(_shown(file), name, str(ran.operators.total()), str(ran.delegated.total()), products, left)
     return table
 
 

@@ -27,7 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe has gone, as in `paceline run .. | head`
         sys.stderr.close()
         return ExitCode.FAILED
-    except (PacelineError, OSError, MemoryError) as error:
+    except OSError as error:
+        return _say(f"paceline: failed: {error}; nothing half-written is left behind.", ExitCode.FAILED)
+    except (PacelineError, MemoryError) as error:
         return _say(f"paceline: failed: {str(error) or type(error).__name__}", ExitCode.FAILED)
     except Exception as error:  # a bug of ours: its trace is what a report needs, and not what a user needs
         with NamedTemporaryFile("w", prefix="paceline-trace-", suffix=".txt", delete=False) as trace:

@@ -44,7 +44,7 @@ class LiteRtBackend:
 
         Raises:
             InputError: no TFLite graphs, no LiteRT, or graphs that are not those of the manifest; or the cache
-                directory cannot be written.
+                directory has no room.
         """
         graphs = bundle.manifest.graphs.get(LITERT)
         if graphs is None:
@@ -62,7 +62,8 @@ class LiteRtBackend:
             cache = WeightCache(file, self.manifest.files[file.name].sha256, self.environment.library.version)
             with cache.opened() as packed:
                 model = CompiledModel(self.environment, file, threads, packed)
-            self._packed[part] = cache.file
+            if cache.file.is_file():
+                self._packed[part] = cache.file
         else:
             model = CompiledModel(self.environment, file, threads)
         require_signatures(file, model, expected_signatures(self.manifest, part))

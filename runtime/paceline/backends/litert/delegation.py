@@ -84,7 +84,7 @@ def _operators(content: NDArray[np.uint8], signature: str) -> Counter[str]:
     """The operators that a file has for a signature; of its weights nothing is read."""
     model = schema.Model.GetRootAs(content)
     definitions = [model.SignatureDefs(i) for i in range(model.SignatureDefsLength())]
-    (graph,) = (d.SubgraphIndex() for d in definitions if d.SignatureKey().decode() == signature)
+    (graph,) = (d.SubgraphIndex() for d in definitions if d.SignatureKey() == signature.encode())
     subgraph = model.Subgraphs(graph)
     codes = [model.OperatorCodes(i).BuiltinCode() for i in range(model.OperatorCodesLength())]
     used = [subgraph.Operators(i).OpcodeIndex() for i in range(subgraph.OperatorsLength())]

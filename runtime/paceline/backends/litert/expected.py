@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from paceline import signatures
-from paceline.backends.litert.model import CompiledModel, TensorInfo
-from paceline.bundle import Manifest
+from paceline.backends.litert.model import CompiledModel
+from paceline.backends.ports import require_signature
 from paceline.errors import InputError
+from paceline.manifest import Manifest
 from paceline.signatures import SIGNATURES, Port, Signature
 
 
@@ -54,19 +55,5 @@ def require_signatures(file: Path, model: CompiledModel, expected: dict[str, Sig
             found = ", ".join(sorted(model.signatures)) or "none"
             raise InputError(f"{file} has no signature {name} (it has {found}); export the bundle again.")
         info = model.signatures[name]
-        for wanted, held in ((signature.inputs, info.inputs), (signature.outputs, info.outputs)):
-            tensors = {tensor.name: tensor for tensor in held}
-            names = {port.name for port in wanted}
-            for what, odd in (("lacks", names - set(tensors)), ("has the unknown tensor", set(tensors) - names)):
-                if odd:
-                    raise InputError(f"{file}: signature {name} {what} {min(odd)}; export the bundle again.")
-            for port in wanted:
-                _require_port(file, name, port, tensors[port.name])
-
-
-def _require_port(file: Path, signature: str, port: Port, found: TensorInfo) -> None:
-    if (found.dtype, found.shape) != (port.dtype, port.sizes):
-        raise InputError(
-            f"{file}: {port.name} of signature {signature} is {found.dtype} {list(found.shape)}, and this bundle's target and "
-            f"drafter have {port.dtype} {list(port.sizes)}; it belongs to another pair; export the bundle again."
-        )
+        inputs, outputs = ([Port(t.name, t.dtype, t.shape) for t in tensors] for tensors in (info.inputs, info.outputs))
+        require_signature(file, name, signature, inputs, outputs)

@@ -6,21 +6,28 @@ what the file system says of the complete file. A file that does not fit its sea
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
+import os
 import platform
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from paceline.bundle import cache_folder
+from paceline.bundle import cache_folder, file_state
 from paceline.errors import InputError
-from paceline.partial import partial_name, remove_abandoned
+from paceline.partial import partial_name, remove_abandoned, write_whole
+from paceline.reading import read_json
 
 PACKED_SHARE = 1.02  # of the file's size; XNNPACK ends the process when the disk is full
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 BUILDING = Lock()  # two threads of a process would build under the same name
 CPU_INFO = Path("/proc/cpuinfo")
 CPU_FEATURES = ("flags", "Features")  # the line's name on x86 and on ARM
@@ -36,51 +43,76 @@ class WeightCache:
         self.file = self.folder / f"{source_sha256[:24]}-{runtime_version}-{self.cpu}.xnnpack"
 
     @contextmanager
-    def opened(self) -> Iterator[Path]:
+    def opened(self) -> Iterator[Path | None]:
         """Yields the path to give to XNNPACK: the complete file, or a new one that is kept if the block succeeds.
 
+        None where the directory cannot be written, which is said once.
+
         Raises:
-            InputError: the directory cannot be written, or there is no room in it.
+            InputError: there is no room in the directory.
         """
         with BUILDING:
             if self._sealed():
                 yield self.file
-            else:
-                with self._built() as partial:
-                    yield partial
+                return
+            partial = self._begun()
+            if partial is None:
+                yield None
+                return
+            try:
+                yield partial
+                with suppress(OSError):  # without a seal it is only built again
+                    partial.rename(self.file)
+                    source = os.fsencode(self.source).decode(errors="replace")  # a path need not be text
+                    write_whole(_seal_of(self.file), json.dumps({"source": source, "state": file_state(self.file)}))
+            finally:
+                partial.unlink(missing_ok=True)
 
-    @contextmanager
-    def _built(self) -> Iterator[Path]:
+    def _begun(self) -> Path | None:
+        """A name in the directory, where there is room for the weights; None where nothing can be written."""
+        partial = partial_name(self.file)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._remove_stale()
-            partial = partial_name(self.file)
-            partial.touch()
+            partial.touch(exist_ok=False)
         except OSError as error:
-            raise self._refusal(f"cannot be written ({error.strerror})") from None
-        needed = int(self.source.stat().st_size * PACKED_SHARE)
-        free = shutil.disk_usage(self.folder).free
+            _hint(
+                f"the cache directory {self.folder} cannot be written ({error.strerror}), so weights are packed at every "
+                "start; choose another one with XDG_CACHE_HOME, or be silent with --no-weight-cache."
+            )
+            return None
         try:
-            if free < needed:
-                raise self._refusal(f"has {free / 1e6:,.0f} MB left where packed weights need {needed / 1e6:,.0f} MB")
-            partial.unlink()  # XNNPACK starts a new file only where there is none
-            yield partial
-            with suppress(OSError):  # without a seal it is only built again
-                partial.rename(self.file)
-                _seal_of(self.file).write_text(json.dumps({"source": str(self.source), "state": _state(self.file)}))
+            self._require_room(partial)
         finally:
-            partial.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)  # XNNPACK starts a new file only where there is none
+        return partial
+
+    def _require_room(self, partial: Path) -> None:
+        needed, free = int(self.source.stat().st_size * PACKED_SHARE), shutil.disk_usage(self.folder).free
+        if free < needed:
+            raise self._refusal(f"has {free / 1e6:,.0f} MB left where packed weights need {needed / 1e6:,.0f} MB")
+        if sys.platform != "linux":
+            return
+        try:
+            with open(partial, "r+b") as stream:
+                os.posix_fallocate(stream.fileno(), 0, max(1, needed))  # quotas and other limits show only here
+        except OSError as error:
+            if error.errno in FULL:
+                raise self._refusal(f"cannot hold {needed / 1e6:,.0f} MB of packed weights ({error.strerror})") from None
 
     def _sealed(self) -> bool:
         """Whether the file is the one that was completed, and nobody touched it since."""
-        return self.file.is_file() and _read_seal(self.file).get("state") == _state(self.file)
+        try:
+            return bool(_read_seal(self.file).get("state") == file_state(self.file))
+        except OSError:  # it is not there
+            return False
 
     def _remove_stale(self) -> None:
         """Makes room: our own file if it is damaged, and those of graphs that are gone or have changed since."""
         remove_abandoned(self.folder)
         for file in self.folder.glob(f"*-{self.cpu}.xnnpack"):
             source = Path(str(_read_seal(file).get("source", self.source)))
-            if source == self.source or not source.exists():
+            if source == self.source or not _exists(source):
                 _seal_of(file).unlink(missing_ok=True)
                 file.unlink(missing_ok=True)
 
@@ -98,16 +130,22 @@ def _seal_of(file: Path) -> Path:
 def _read_seal(file: Path) -> dict[str, Any]:
     """Empty where there is none that can be read."""
     try:
-        seal = json.loads(_seal_of(file).read_text())
-    except (OSError, ValueError, RecursionError):
+        seal = read_json(_seal_of(file))
+    except (OSError, ValueError):
         return {}
     return seal if isinstance(seal, dict) else {}
 
 
-def _state(file: Path) -> list[int]:
-    """Changes whenever the file does: the time of the last change of a file cannot be set back."""
-    status = file.stat()
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # of a name that no file can have
+        return False
+
+
+@cache
+def _hint(text: str) -> None:
+    logging.getLogger("paceline").warning(text)
 
 
 def _cpu() -> str:
