@@ -20,12 +20,10 @@ from paceline.bundle import (
     MANIFEST,
     TARGET_CONFIG,
     Bundle,
-    GraphFiles,
-    Manifest,
-    StoredFile,
     sha256,
 )
 from paceline.errors import InputError
+from paceline.manifest import GraphFiles, Manifest, StoredFile
 from paceline.partial import remove_abandoned, workshop
 from paceline.stored_weights import StoredWeight, read_weights, summary, write_weights
 from paceline.text import TOKENIZER_FILE
@@ -40,6 +38,8 @@ from paceline_export.preflight import require_room
 from paceline_export.quantize import Scheme
 from paceline_export.recipes import DEFAULT_RECIPE, F32, RECIPES, Recipe
 from paceline_export.rounding import Rounding
+from paceline_export.tokenizer import TOKENIZER_BINARY, tokenizer_binary
+from paceline_export.turns import chat_turns
 
 Progress = Callable[[str, str, int], None]  # stage, tensor or file, bytes
 COPIED = (TOKENIZER_FILE, CHAT_TEMPLATE, GENERATION_CONFIG)
@@ -87,6 +87,7 @@ def export(
     progress: Progress,
     formats: Sequence[str] = DEFAULT_FORMATS,
     recipe: Recipe = DEFAULT_RECIPE,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Manifest:
     """Exports a pair to a new bundle at `out`.
 
@@ -94,6 +95,7 @@ def export(
         formats: of ALL_FORMATS, one or more; LITERTLM brings the TFLite graphs along.
         recipe: what the weights are stored as.
         progress: called after every tensor written and every piece hashed.
+        note: called with a sentence on what a user should know of the bundle.
 
     Raises:
         InputError: a checkpoint is refused, `out` exists, or disk or memory will not do. Nothing is written then.
@@ -125,6 +127,10 @@ def export(
         for name in COPIED:
             if (target_folder / name).is_file():
                 shutil.copyfile(target_folder / name, folder / name)
+        try:
+            (folder / TOKENIZER_BINARY).write_bytes(tokenizer_binary(target_folder / TOKENIZER_FILE))
+        except InputError as error:
+            note(f"the bundle has no {TOKENIZER_BINARY}, which apps need, while the command line does not: {error}")
         write_weights(folder, [*_stored("target", target, roundings[0]), *_stored("drafter", drafter, roundings[1])])
         manifest = Manifest(
             made_by=f"paceline {version('paceline')}",
@@ -143,7 +149,7 @@ def export(
             scored_tokens=drafter.config.scored_tokens,
             vocabulary_sha256=sha256(folder / TOKENIZER_FILE),
             graphs=graphs,
-            files={},
+            files={file.name: StoredFile(file.stat().st_size, "") for file in folder.iterdir()},  # hashed when all are there
         )
         if pack:
             pack(Bundle(folder, manifest), folder / PACKED, LiteRtLmProfile(), partial(progress, LITERTLM))
@@ -153,6 +159,7 @@ def export(
             for file in sorted(folder.iterdir())
         }
         manifest = replace(manifest, files=files)
+        manifest = replace(manifest, chat_turns=chat_turns(folder, manifest))
         (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
     return manifest
 
@@ -209,7 +216,15 @@ def _complete_or_nothing(out: Path) -> Iterator[Path]:
     """A temporary directory beside `out` that takes its name on success and is removed on any failure."""
     with workshop(out) as folder:
         yield folder
-        folder.rename(out)
+        try:
+            folder.rename(out)
+        except OSError:
+            if not out.exists():
+                raise
+            raise InputError(
+                f"{out} was made by someone else while this export ran, and is left as it is; "
+                "choose another output directory, or remove it first."
+            ) from None
 
 
 def _stop_ids(target: Target) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from paceline.drafter import Drafter
 from paceline.errors import CapacityError, InputError
 from paceline.generate import MAX_DRAFT_LENGTH, Emitted, generate
 from paceline.machine import Machine, peak_memory_bytes, versions
-from paceline.model import Model
+from paceline.model import Model, Way
 from paceline.ngram import Lookup
 from paceline.rules import Greedy, Rule, Synthetic
 from paceline.signatures import PREFILL, VERIFY
@@ -31,6 +32,7 @@ TURN_TOKENS = 16  # that a way emits before the next one's turn comes
 WARM_UP_TOKENS = 16  # of a run that is not counted
 SEED = 0  # of synthetic acceptance; the same for every run, so that all see the same pattern
 Progress = Callable[[str], None]  # what is about to run
+W = TypeVar("W", bound=Way)
 
 
 @dataclass(frozen=True)
@@ -178,50 +180,49 @@ def run_in_turns(
 
 
 def run_together(
-    model: Model, prompt: Sequence[int], draft_lengths: Sequence[int | None], new_tokens: int, rule: Callable[[], Rule]
-) -> dict[int | None, Run]:
-    """Generates exactly `new_tokens` tokens, or fewer where the KV cache ends before, with each draft length.
+    model: Model, prompt: Sequence[int], ways: Sequence[W], new_tokens: int, rule: Callable[[], Rule]
+) -> dict[W, Run]:
+    """Generates exactly `new_tokens` tokens, or fewer where the KV cache ends before, in each way of drafting.
 
     They take turns by some tokens, so that a machine's slow moments fall on all of them alike; each has a sequence of its own.
     """
-    stats = {length: Stats() for length in draft_lengths}
-    tokens: dict[int | None, list[int]] = {length: [] for length in draft_lengths}
+    stats = {way: Stats() for way in ways}
+    tokens: dict[W, list[int]] = {way: [] for way in ways}
     with ExitStack() as stack:
         active = {
-            length: _begun(model, stack.enter_context(model.sequence()), prompt, length, new_tokens, rule(), own)
-            for length, own in stats.items()
+            way: _begun(model, stack.enter_context(model.sequence()), prompt, way, new_tokens, rule(), own)
+            for way, own in stats.items()
         }
         while active:
-            for length, emitted in list(active.items()):
+            for way, emitted in list(active.items()):
                 turn = [each.token for each in islice(emitted, TURN_TOKENS)]
-                tokens[length] += turn
+                tokens[way] += turn
                 if len(turn) < TURN_TOKENS:
-                    del active[length]
-    return {length: Run(tuple(tokens[length]), stats[length]) for length in draft_lengths}
+                    del active[way]
+    return {way: Run(tuple(tokens[way]), stats[way]) for way in ways}
 
 
 def _begun(
     model: Model,
     sequence: tuple[Target, Drafter],
     prompt: Sequence[int],
-    draft_length: int | None,
+    way: Way,
     new_tokens: int,
     rule: Rule,
     stats: Stats,
 ) -> Iterator[Emitted]:
     target, drafter = sequence
-    adaptive = draft_length is None
     return generate(
         target,
         drafter,
         prompt,
         rule=rule,
-        draft_length=model.draft_length(draft_length),
+        draft_length=model.draft_length(way),
         max_new_tokens=new_tokens,
         stop_ids=frozenset(),  # so that every way emits as many tokens
         stats=stats,
         # A lookup's drafts are kept by chance there, too, and it would earn what it does not deserve.
-        lookup=Lookup(prompt) if adaptive and not isinstance(rule, Synthetic) else None,
+        lookup=Lookup(prompt) if not isinstance(way, int) and not isinstance(rule, Synthetic) else None,
     )
 
 

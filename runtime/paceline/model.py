@@ -18,7 +18,7 @@ from paceline.backends import open_backend
 from paceline.backends.base import Backend
 from paceline.bundle import Bundle
 from paceline.chat_template import ChatTemplate
-from paceline.draft_length import Adaptive, CallCosts, DraftLength, Fixed, Off
+from paceline.draft_length import Adaptive, AdaptiveLimits, CallCosts, DraftLength, Fixed, Off
 from paceline.drafter import Drafter
 from paceline.errors import InputError, PacelineError
 from paceline.generate import MAX_DRAFT_LENGTH, FinishReason, generate
@@ -29,9 +29,10 @@ from paceline.sampling import GREEDY, Sampling, checkpoint_sampling
 from paceline.settings import GenerateOptions, Settings
 from paceline.stats import Stats
 from paceline.target import Target
-from paceline.text import StopTexts, TextStream, Thoughts, load_tokenizer
+from paceline.text import StopTexts, TextStream, Thoughts, encode, load_tokenizer
 
 DEFAULT_CAPACITY = 4096
+Way = int | AdaptiveLimits | None  # so many drafts in each round, or as many as pay; None is within the manifest's limits
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,8 @@ class Model:
         self.close()
 
     def encode(self, prompt: str) -> list[int]:
-        """The prompt's tokens with exactly one <bos> in front."""
-        tokens: list[int] = self.tokenizer.encode(prompt).ids
+        """The prompt's tokens with exactly one <bos> in front. Raises InputError as `paceline.text.encode`."""
+        tokens = encode(self.tokenizer, prompt)
         bos = self.manifest.bos_id
         while len(tokens) > 1 and tokens[0] == tokens[1] == bos:  # the prompt spelled out its own
             tokens.pop(0)
@@ -205,9 +206,9 @@ class Model:
             if reason:
                 return
 
-    def draft_length(self, wanted: int | None) -> DraftLength:
-        """The policy of one generation; None is adaptive, for which calls are timed once on this device."""
-        if wanted is not None:
+    def draft_length(self, wanted: Way) -> DraftLength:
+        """The policy of one generation; all but a number is adaptive, for which calls are timed once on this device."""
+        if isinstance(wanted, int):
             return Fixed(wanted)
         if self.capacity < MAX_DRAFT_LENGTH + 2:  # no room to measure in
             return Off()
@@ -215,7 +216,7 @@ class Model:
             from paceline.calibration import calibrated  # it drives a model itself
 
             self._costs = calibrated(self, self.threads)
-        return Adaptive(self._costs)
+        return Adaptive(self._costs, wanted or self.manifest.adaptive)
 
     @contextmanager
     def sequence(self) -> Iterator[tuple[Target, Drafter]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +12,10 @@ from command import refused
 import paceline
 from paceline.bundle import MANIFEST, Bundle
 from paceline.cli.main import main
-from paceline.draft_length import Source
+from paceline.draft_length import NO_LIMITS, AdaptiveLimits, Source
 from paceline.drafts import Drafts
 from paceline.stats import Stats
-from paceline.tuning import BACKUP, Offsets, measure_offsets, write_offset
+from paceline.tuning import BACKUP, Limits, Offsets, measure_limits, measure_offsets, write_tuned
 
 
 def stats(accepted: int, rounds: int = 200) -> Stats:
@@ -34,6 +33,36 @@ def test_another_offset_is_taken_only_where_it_is_better_beyond_chance() -> None
     assert Offsets(0, {0: stats(200), -1: stats(200)}).best == 0
     assert Offsets(0, {0: stats(0), -1: stats(200)}).best == -1
     assert Offsets(0, {0: stats(0, 1), -1: stats(1, 1)}).best == 0
+
+
+def test_other_limits_are_taken_only_where_they_are_faster_beyond_chance() -> None:
+    def runs(*rates: float) -> list[Stats]:
+        return [Stats(emitted=100, verify_ms=100 / rate) for rate in rates]
+
+    few, plain = AdaptiveLimits(3, lookup=True), AdaptiveLimits(0, lookup=False)
+    base = (1.0, 2.0, 1.0, 3.0, 1.0, 2.0)
+    faster = [rate * (1.1 + 0.01 * (index % 2)) for index, rate in enumerate(base)]
+    chance = [rate * (1.5 if index % 2 else 0.8) for index, rate in enumerate(base)]
+
+    def best(**ways: list[Stats]) -> AdaptiveLimits:
+        names = {"present": NO_LIMITS, "few": few, "plain": plain}
+        return Limits(NO_LIMITS, {names[name]: stats for name, stats in ways.items()}).best
+
+    assert best(present=runs(*base), few=runs(*faster), plain=runs(*chance)) == few
+    assert best(present=runs(*base), few=runs(*chance)) == NO_LIMITS
+    assert best(present=runs(*base), few=runs(*(1.001 * rate for rate in base))) == NO_LIMITS
+    assert best(present=runs(*base[:5]), few=runs(*faster[:5])) == NO_LIMITS  # too few prompts
+
+
+def test_limits_bind_adaptive_drafting(small_bundle: Path) -> None:
+    """The text does not depend on them, and no more drafts and proposers are tried than they allow."""
+    with paceline.load(small_bundle, backend="litert", threads=1, capacity=512) as model:
+        found = measure_limits(model, ["def main():\n    import os\n    import sys\n"], [0, 7], 96, lambda _: None)
+        for way, (stats,) in found.by_way.items():
+            if isinstance(way, AdaptiveLimits):
+                assert len(stats.drafted_at) <= way.most_drafts
+                assert way.lookup or "lookup" not in stats.sources
+                assert stats.emitted == 96
 
 
 def test_offsets_really_reach_the_drafter(small_bundle: Path) -> None:
@@ -59,10 +88,12 @@ def test_offsets_really_reach_the_drafter(small_bundle: Path) -> None:
 def test_the_manifest_is_changed_and_the_first_one_kept(copy: Path) -> None:
     before = (copy / MANIFEST).read_text()
     for offset in (-1, 0, -1):
-        write_offset(Bundle.read(copy), offset)
-        assert Bundle.open(copy).manifest == replace(Bundle.read(copy).manifest, draft_position_offset=offset)
+        write_tuned(Bundle.read(copy), offset, AdaptiveLimits(3, lookup=False))
+        manifest = Bundle.open(copy).manifest
+        assert (manifest.draft_position_offset, manifest.adaptive) == (offset, AdaptiveLimits(3, lookup=False))
         assert (copy / BACKUP).read_text() == before
-    assert json.loads((copy / MANIFEST).read_text()) == json.loads(before) | {"draft_position_offset": -1}
+    changes = {"draft_position_offset": -1, "adaptive": {"most_drafts": 3, "lookup": False}}
+    assert json.loads((copy / MANIFEST).read_text()) == json.loads(before) | changes
     assert not list(copy.glob(".*"))
 
 
@@ -78,10 +109,10 @@ def test_the_command_writes_what_is_better(
     assert main([*arguments, *options]) == 0
     said = capsys.readouterr().out
     if options:
-        assert "it was not written" in said
+        assert "better, and not written: draft_position_offset -1 instead of 0" in said
         assert (copy / MANIFEST).read_text() == before
     else:
-        assert "draft_position_offset is -1 now" in said
+        assert "written: draft_position_offset -1 instead of 0" in said
         assert Bundle.open(copy).manifest.draft_position_offset == -1
 
 
@@ -93,7 +124,7 @@ def test_a_bundle_that_suits_stays(copy: Path, capsys: pytest.CaptureFixture[str
     assert main(["calibrate", str(copy), "--prompts", str(prompts), "-n", "8", "--threads", "1", "--capacity", "64"]) == 0
     said = capsys.readouterr().out
     assert "the manifest stays as it is: draft_position_offset 0" in said
-    assert "draft lengths" in said
+    assert "draft lengths and proposers" in said
     assert (copy / MANIFEST).read_text() == before
     assert not (copy / BACKUP).exists()
 

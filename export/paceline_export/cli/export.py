@@ -43,11 +43,14 @@ def formats(text: str) -> tuple[str, ...]:
 
 def run(options: Namespace) -> ExitCode:
     chosen = recipe(options.recipe)
+    notes: list[str] = []
     with export_progress(export_bytes(options.target, options.drafter, options.format, chosen)) as report:
-        manifest = export(options.target, options.drafter, options.out, report, options.format, chosen)
+        manifest = export(options.target, options.drafter, options.out, report, options.format, chosen, notes.append)
     size = sum(file.size for file in manifest.files.values())
     print(f"{options.out}: {size / 1e6:.1f} MB in {len(manifest.files)} files")
     print(summary(read_weights(options.out)))
+    for note in notes:
+        print(f"note: {note}")
     print(f'next: paceline run {options.out} -p "Once upon a time" --stats')
     return ExitCode.SUCCESS
 

@@ -10,16 +10,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from paceline.bench import named
 from paceline.bundle import Bundle
 from paceline.cli import loading
 from paceline.cli.command import Command, ExitCode
+from paceline.draft_length import AdaptiveLimits
 from paceline.errors import InputError
+from paceline.model import Way
 from paceline.prompts import PROMPTS
 from paceline.stats import Stats
-from paceline.tuning import BACKUP, DRAFT_LENGTH, Offsets, measure_lengths, measure_offsets, write_offset
+from paceline.tuning import BACKUP, DRAFT_LENGTH, Limits, Offsets, measure_limits, measure_offsets, write_tuned
 
-LENGTHS = (0, 1, 3, 7, None)
+FIXED = (0, 1, 3, 7)  # draft lengths that are shown for comparison
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -43,17 +44,20 @@ def run(options: Namespace) -> ExitCode:
     with Console(stderr=True).status("loading") as status:
         progress, opened = status.update, partial(loading.opened, options, options.backend)
         offsets = measure_offsets(bundle, opened, prompts, options.new_tokens, progress)
-        lengths = measure_lengths(opened(bundle), prompts, LENGTHS, options.new_tokens, progress)
+        limits = measure_limits(opened(bundle), prompts, FIXED, options.new_tokens, progress)
     console = Console()
     console.print(_offsets(offsets))
-    console.print(_lengths(lengths))
-    if offsets.best == offsets.present:
-        print(f"the manifest stays as it is: draft_position_offset {offsets.present}")
+    console.print(_limits(limits))
+    better = [f"draft_position_offset {offsets.best} instead of {offsets.present}"] if offsets.best != offsets.present else []
+    if limits.best != limits.present:
+        better.append(f"adaptive drafting with {_named(limits.best)} instead of {_named(limits.present)}")
+    if not better:
+        print(f"the manifest stays as it is: draft_position_offset {offsets.present}, {_named(limits.present)}")
     elif options.dry_run:
-        print(f"draft_position_offset {offsets.best} is better than {offsets.present}; it was not written")
+        print(f"better, and not written: {'; '.join(better)}")
     else:
-        write_offset(bundle, offsets.best)
-        print(f"draft_position_offset is {offsets.best} now; the manifest as it was is in {options.bundle / BACKUP}")
+        write_tuned(bundle, offsets.best, limits.best)
+        print(f"written: {'; '.join(better)}; the manifest as it was is in {options.bundle / BACKUP}")
     return ExitCode.SUCCESS
 
 
@@ -87,18 +91,32 @@ def _offsets(offsets: Offsets) -> Table:
     return table
 
 
-def _lengths(lengths: dict[int | None, Stats]) -> Table:
+def _limits(limits: Limits) -> Table:
     table = Table(
-        "drafts", "tokens/s", "plain = 1", "tokens a round", "% accepted at 1, 2, ..", "of lookup", title="draft lengths"
+        "drafts",
+        "tokens/s",
+        "plain = 1",
+        "tokens a round",
+        "% accepted at 1, 2, ..",
+        "of lookup",
+        title="draft lengths and proposers",
     )
-    plain = lengths[0]
-    for length, stats in lengths.items():
+    for way, runs in limits.by_way.items():
+        stats = Stats()
+        for run in runs:
+            stats.add(run)
         lookup = stats.sources.get("lookup")
         found = f"{lookup.accepted} of {lookup.drafted}" if lookup else ""
-        speed, gain = stats.emitted / stats.decode_ms, stats.emitted * plain.decode_ms / (stats.decode_ms * plain.emitted)
-        row = (f"{1000 * speed:.1f}", f"{gain:.2f}", f"{stats.tokens_per_round:.2f}", _by_position(stats), found)
-        table.add_row("off" if length == 0 else named(length), *row)
+        name = f"{_named(way)} (the bundle's)" if way == limits.present else _named(way)
+        rates = f"{1000 * stats.emitted / stats.decode_ms:.1f}", f"{limits.speed(way, over=0):.2f}"
+        table.add_row(name, *rates, f"{stats.tokens_per_round:.2f}", _by_position(stats), found)
     return table
+
+
+def _named(way: Way) -> str:
+    if isinstance(way, AdaptiveLimits):
+        return f"auto, at most {way.most_drafts}" + (" and lookup" if way.lookup else "") if way.most_drafts else "auto, off"
+    return "off" if way == 0 else str(way)
 
 
 def _by_position(stats: Stats) -> str:
@@ -106,7 +124,7 @@ def _by_position(stats: Stats) -> str:
 
 
 COMMAND = Command(
-    summary="Measure what suits a bundle on your own prompts, and write the better draft position into its manifest.",
+    summary="Measure what suits a bundle on your own prompts, and write what is better into its manifest.",
     examples="""  paceline calibrate my-bundle
   paceline calibrate my-bundle --prompts my-prompts.txt -n 128
   paceline calibrate my-bundle --prompts my-prompts.json --dry-run""",
