@@ -24,7 +24,6 @@ LIBRARY = Path(str(distribution("ai-edge-litert").locate_file("ai_edge_litert/li
 
 
 PROGRAMS = ("paceline-run", "c_api_test", "continue_many")
-SANITIZED = ("-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O0 -fsanitize=address,undefined -fno-sanitize-recover=undefined")
 
 
 @dataclass(frozen=True)

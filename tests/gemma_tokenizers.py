@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+FIXTURE = Path(__file__).parent / "data" / "tokenizer_v1.bin"
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 # Code points: each range as likely as any other.
 RANGES = [

@@ -7,7 +7,7 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
-from android_core import LIBRARY, PROGRAMS, SANITIZED, Core, Request, built, shared_by_workers
+from android_core import LIBRARY, PROGRAMS, Core, Request, built, shared_by_workers
 from small_pair import DRAFTER, PROMPTS, TARGET
 
 import paceline
@@ -98,21 +98,3 @@ def test_the_c_interface(core: Core, bundle: Path, tmp_path: Path) -> None:
     """Descriptors, cancelling, kept rows, refusals, and no leak over 200 generations."""
     done = core.run("c_api_test", bundle, LIBRARY, tmp_path, "200")
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_sanitizers_find_nothing(
-    bundle: Path,
-    model: paceline.Model,
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The same with address, leak and undefined-behaviour sanitizers."""
-    if model.manifest.recipe == "f32":
-        pytest.skip("the other recipe runs the same code of ours")
-    monkeypatch.setenv("ASAN_OPTIONS", "quarantine_size_mb=1")  # freed memory held back would look like a leak
-    sanitized = built(shared_by_workers(tmp_path_factory), "core-sanitized", PROGRAMS, *SANITIZED)
-    done = sanitized.run("c_api_test", bundle, LIBRARY, tmp_path, "10")
-    assert done.returncode == 0, done.stdout + done.stderr
-    requests = [Request(model.encode(PROMPTS[0]), None, 40, sampling) for sampling in SAMPLINGS]
-    assert sanitized.continue_many(bundle, tmp_path, requests) == [plain(model, request) for request in requests]

@@ -8,24 +8,15 @@ from pathlib import Path
 import pytest
 from android_core import Core, Request
 from arm64_sysroot import CPUS, Arm64
-from small_pair import DRAFTER, PROMPTS, TARGET
+from small_pair import PROMPTS
 
 import paceline
 from paceline.sampling import GREEDY
-from paceline_export.bundle import export
-from paceline_export.recipes import RECIPES
 
 NEW_TOKENS = 24  # enough for drafts of every kind; an emulated CPU takes its time
 SEEDED = paceline.Sampling(temperature=0.8, top_p=0.95, seed=11)
 
 Machine = Callable[[str], Arm64]
-
-
-@pytest.fixture(scope="module")
-def int4_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("bundles") / "int4"
-    export(TARGET, DRAFTER, out, lambda *_: None, recipe=RECIPES["mixed-wi4c"])
-    return out
 
 
 @pytest.mark.parametrize("cpu", CPUS)

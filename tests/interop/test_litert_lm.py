@@ -17,7 +17,8 @@ from small_pair import DRAFTER, PROMPTS, TARGET
 import paceline
 from paceline.bundle import Bundle
 from paceline.cli.main import main
-from paceline_export.bundle import PACKED, export
+from paceline_export.bundle import export
+from paceline_export.card import PACKED
 from paceline_export.litertlm import pack
 from paceline_export.lower.litertlm_signatures import LiteRtLmProfile
 from paceline_export.recipes import DEFAULT_RECIPE, F32

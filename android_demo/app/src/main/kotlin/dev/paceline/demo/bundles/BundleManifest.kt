@@ -1,0 +1,46 @@
+package dev.paceline.demo.bundles
+
+/** @property sha256 in small letters. */
+data class BundleFile(val name: String, val bytes: Long, val sha256: String)
+
+/** The files of a bundle that the core reads: not those of other runtimes, which may be as large again. */
+data class BundleManifest(val files: List<BundleFile>) {
+    val bytes get() = files.sumOf { it.bytes }
+
+    companion object {
+        /** Throws [DownloadException]. The core checks everything else, when it loads the bundle. */
+        fun parse(json: String): BundleManifest {
+            val manifest = try {
+                parseJson(json) as? Map<*, *>
+            } catch (error: JsonException) {
+                refuse(error.message.orEmpty())
+            }
+            if (manifest?.get("format") != "paceline-bundle") refuse("\"format\" is not \"paceline-bundle\"")
+            val files = manifest["files"] as? Map<*, *> ?: refuse("\"files\" is missing")
+            val graphs = (manifest["graphs"] as? Map<*, *>)?.get("litert") as? Map<*, *>
+            val parts = graphs?.get("parts") as? Map<*, *> ?: refuse("it has no TFLite graphs")
+            val names = listOf(TOKENIZER) + listOf(SAMPLING).filter { it in files } + parts.values
+            val needed = names.distinct().map { file(it as? String ?: refuse("a part has no file name"), files) }
+            return BundleManifest(needed).also { if (it.bytes > MOST_BYTES) throw DownloadException(DownloadProblem.TooLarge(it.bytes)) }
+        }
+
+        private fun file(name: String, files: Map<*, *>): BundleFile {
+            if (!isPlainName(name) || name == MANIFEST) refuse("\"$name\" is not a plain file name")
+            val stored = files[name] as? Map<*, *> ?: refuse("$name is missing")
+            val bytes = stored["bytes"] as? Double ?: refuse("the size of $name is missing")
+            val sha256 = (stored["sha256"] as? String)?.lowercase() ?: refuse("the hash of $name is missing")
+            if (bytes < 0 || bytes % 1 != 0.0) refuse("the size of $name is $bytes")
+            if (!SHA256.matches(sha256)) refuse("the hash of $name is no SHA-256")
+            return BundleFile(name, bytes.toLong(), sha256)
+        }
+
+        private fun refuse(reason: String): Nothing = throw DownloadException(DownloadProblem.NotABundle(reason))
+
+        private const val TOKENIZER = "tokenizer.bin"
+        private const val SAMPLING = "generation_config.json"
+
+        /** E4B in float32 has 30 GB; what no phone holds need not be begun. */
+        private const val MOST_BYTES = 32_000_000_000L
+        private val SHA256 = Regex("[0-9a-f]{64}")
+    }
+}

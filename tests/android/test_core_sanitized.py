@@ -1,0 +1,54 @@
+"""Address, leak and undefined-behaviour sanitizers find nothing in the core; its fuzzers themselves run by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from android_core import LIBRARY, PROGRAMS, Core, Request, built, shared_by_workers
+from gemma_tokenizers import FIXTURE, fixture_tokenizer, hard_texts
+from small_pair import PROMPTS
+
+import paceline
+from paceline.sampling import GREEDY
+
+SANITIZED = ("-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O0 -fsanitize=address,undefined -fno-sanitize-recover=undefined")
+TARGETS = (*PROGRAMS, "manifest_replay", "tokenizer_replay")
+SAMPLED = paceline.Sampling(temperature=1.0, top_k=64, top_p=0.95, min_p=0.01, seed=3)
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Core:
+    return built(shared_by_workers(tmp_path_factory), "core-sanitized", TARGETS, *SANITIZED)
+
+
+def test_the_c_interface(core: Core, int4_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASAN_OPTIONS", "quarantine_size_mb=1")  # freed memory held back would look like a leak
+    done = core.run("c_api_test", int4_bundle, LIBRARY, tmp_path, "10")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_texts(core: Core, int4_bundle: Path, tmp_path: Path) -> None:
+    with paceline.load(int4_bundle, threads=1, capacity=1024) as model:
+        requests = [Request(model.encode(PROMPTS[0]), None, 40, sampling) for sampling in (GREEDY, SAMPLED)]
+        expected = [
+            [p.token for p in model.generate(each.prompt, max_new_tokens=40, draft_length=0, sampling=each.sampling)]
+            for each in requests
+        ]
+    assert core.continue_many(int4_bundle, tmp_path, requests) == expected
+
+
+def test_changed_manifests(core: Core, int4_bundle: Path) -> None:
+    done = core.run("manifest_replay", "2000", int4_bundle / "manifest.json")
+    assert done.returncode == 0, done.stderr
+
+
+def test_changed_tokenizers_and_hard_texts(core: Core, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = core.run("tokenizer_replay", "5000", FIXTURE)
+    assert done.returncode == 0, done.stderr
+    texts = [tmp_path / str(i) for i in range(40)]
+    for file, text in zip(texts, hard_texts(fixture_tokenizer(), 1000, 3)[-40:], strict=True):
+        file.write_bytes(text)
+    monkeypatch.setenv("PACELINE_TOKENIZER", str(FIXTURE))
+    done = core.run("tokenizer_replay", "50", *texts)
+    assert done.returncode == 0, done.stderr
