@@ -25,9 +25,10 @@ from paceline.bundle import (
 from paceline.errors import InputError
 from paceline.manifest import GraphFiles, Manifest, StoredFile
 from paceline.partial import remove_abandoned, workshop
-from paceline.stored_weights import StoredWeight, read_weights, summary, write_weights
+from paceline.stored_weights import StoredWeight, write_weights
 from paceline.text import TOKENIZER_FILE
 from paceline_export import weights
+from paceline_export.card import LITERTLM, PACKED, model_card
 from paceline_export.checkpoint import CONFIG, Drafter, Target, open_pair, read_json
 from paceline_export.fields import Fields
 from paceline_export.lower import onnx, tflite
@@ -43,7 +44,7 @@ from paceline_export.turns import chat_turns
 
 Progress = Callable[[str, str, int], None]  # stage, tensor or file, bytes
 COPIED = (TOKENIZER_FILE, CHAT_TEMPLATE, GENERATION_CONFIG)
-README, PACKED = "README.md", "model.litertlm"
+README = "README.md"
 
 
 class Writer(Protocol):
@@ -75,7 +76,6 @@ FORMATS = {
     "tflite": Format(LITERT, UNSIGNED, tflite.write_pair),
     "onnx": Format(ONNXRUNTIME, tuple(RECIPES), onnx.write_pair),
 }
-LITERTLM = "litertlm"  # graphs of another profile with the weights of the TFLite ones, in a file of its own
 ALL_FORMATS = (*FORMATS, LITERTLM)
 DEFAULT_FORMATS = ("tflite",)
 
@@ -153,7 +153,7 @@ def export(
         )
         if pack:
             pack(Bundle(folder, manifest), folder / PACKED, LiteRtLmProfile(), partial(progress, LITERTLM))
-        (folder / README).write_text(_readme(target, drafter, folder, formats, recipe.name), encoding="utf-8")
+        (folder / README).write_text(model_card(target, drafter, folder, formats, recipe.name), encoding="utf-8")
         files = {
             file.name: StoredFile(file.stat().st_size, sha256(file, lambda name, size: progress("hashes", name, size)))
             for file in sorted(folder.iterdir())
@@ -232,41 +232,3 @@ def _stop_ids(target: Target) -> tuple[int, ...]:
     file = target.folder / GENERATION_CONFIG
     more = Fields(read_json(file), str(file)).ids("eos_token_id") if file.is_file() else ()
     return tuple(sorted({*target.config.eos_ids, *more}))
-
-
-def _readme(target: Target, drafter: Drafter, folder: Path, formats: Sequence[str], recipe: str) -> str:
-    rows = "\n".join(f"| {f.name} | {f.stat().st_size:,} |" for f in sorted(folder.iterdir()))
-    config, small = target.config, drafter.config
-    packed = f"""
-With Google's LiteRT-LM, which drafts greedily:
-
-    litert-lm run {PACKED} --prompt "Once upon a time" --speculative-decoding true
-"""
-    return f"""# paceline bundle
-
-A Gemma 4 target ({len(config.layers)} layers, width {config.hidden_size}, vocabulary {config.vocab_size:,}) and its \
-multi-token-prediction drafter ({len(small.layers)} layers, width {small.hidden_size}) as {" and ".join(formats)} graphs that \
-share the target's KV cache. Text only; up to {config.max_positions:,} tokens of prompt and output.
-
-Stored as `{recipe}`; {summary(read_weights(folder))}. `weights.json` lists every tensor. How fast the bundle is, and what is \
-accepted, depends on device and text: `paceline bench` and `paceline calibrate` measure it.
-
-## How to run it
-On a desktop, from the command line:
-
-    paceline run THIS_DIRECTORY -p "Once upon a time" --stats
-    paceline chat THIS_DIRECTORY
-    paceline verify THIS_DIRECTORY
-
-From Python:
-
-    import paceline
-    with paceline.load("THIS_DIRECTORY") as model:
-        for piece in model.generate("Once upon a time", max_new_tokens=128):
-            print(piece.text, end="")
-{packed if LITERTLM in formats else ""}
-## Files
-| file | bytes |
-|---|---|
-{rows}
-"""
