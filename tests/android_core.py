@@ -23,6 +23,7 @@ SOURCE = ANDROID / "app" / "src" / "main" / "cpp"  # the JNI library, which brin
 LIBRARY = Path(str(distribution("ai-edge-litert").locate_file("ai_edge_litert/libLiteRt.so")))
 
 
+UNITY = "-DCMAKE_UNITY_BUILD=ON"  # fewer and larger files, which compile in half of the time
 PROGRAMS = ("paceline-run", "c_api_test", "continue_many")
 
 

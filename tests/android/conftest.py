@@ -11,7 +11,7 @@ import kotlin
 import pytest
 import toolchain
 from android_app import MAIN, PACKAGE, TEST, App
-from android_core import Core, built, shared_by_workers
+from android_core import UNITY, Core, built, shared_by_workers
 from android_tools import tool_or_skip
 from app_resources import Linked
 from arm64_sysroot import CPUS, Arm64
@@ -70,4 +70,4 @@ def arm64_litert() -> Path:
 def arm64_core(tmp_path_factory: pytest.TempPathFactory) -> Core:
     """The JNI library and the core for 64-bit ARM, built as for Android but on Linux's C library."""
     settings = tool_or_skip(arm64_sysroot.cmake_settings)
-    return built(shared_by_workers(tmp_path_factory), "core-arm64", ["paceline", "continue_many"], *settings)
+    return built(shared_by_workers(tmp_path_factory), "core-arm64", ["paceline", "continue_many"], UNITY, *settings)

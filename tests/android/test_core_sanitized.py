@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from android_core import LIBRARY, PROGRAMS, Core, Request, built, shared_by_workers
+from android_core import LIBRARY, PROGRAMS, UNITY, Core, Request, built, shared_by_workers
 from gemma_tokenizers import FIXTURE, fixture_tokenizer, hard_texts
 from small_pair import PROMPTS
 
@@ -19,7 +19,7 @@ SAMPLED = paceline.Sampling(temperature=1.0, top_k=64, top_p=0.95, min_p=0.01, s
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Core:
-    return built(shared_by_workers(tmp_path_factory), "core-sanitized", TARGETS, *SANITIZED)
+    return built(shared_by_workers(tmp_path_factory), "core-sanitized", TARGETS, UNITY, *SANITIZED)
 
 
 def test_the_c_interface(core: Core, int4_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

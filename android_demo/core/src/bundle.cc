@@ -16,7 +16,7 @@
 namespace paceline {
 namespace {
 
-constexpr char kManifest[] = "manifest.json", kTokenizer[] = "tokenizer.bin", kSampling[] = "generation_config.json";
+constexpr char kManifest[] = "manifest.json", kTokenizer[] = "tokenizer.bin";
 
 // An open descriptor that closes itself.
 class Opened {
@@ -42,7 +42,7 @@ Bundle::Bundle(Mapping manifest) : manifest_(Manifest::parse(manifest.bytes())) 
 
 std::vector<std::string> Bundle::needed() const {
   std::vector<std::string> names = {kTokenizer};
-  if (manifest_.files.count(kSampling)) names.push_back(kSampling);
+  if (manifest_.files.count(kSamplingFile)) names.push_back(kSamplingFile);
   for (const auto &[part, file] : manifest_.parts) names.push_back(file);
   return names;
 }

@@ -12,6 +12,8 @@
 
 namespace paceline {
 
+constexpr char kSamplingFile[] = "generation_config.json";  // of the checkpoint; a bundle may lack it
+
 using Progress = std::function<void(const char *stage, double fraction)>;
 
 class Bundle {

@@ -9,7 +9,7 @@
 namespace paceline {
 namespace {
 
-constexpr int kVersion = 3, kMostDrafts = PACELINE_MOST_DRAFTS;
+constexpr int kVersion = 3;
 // Larger sizes would only ask for memory that no device has; products of these fit in 64 bits.
 constexpr int kMost = 1 << 24, kMostLayers = 1024, kMostHeads = 64, kMostWidth = 1 << 16;
 
@@ -75,9 +75,9 @@ Manifest Manifest::parse(std::string_view json) {
   }
   made.draft_position_offset = static_cast<int>(raw.at("draft_position_offset").integer(-1, 0));
   made.scored_tokens = static_cast<int>(raw.at("drafter_scores_tokens").integer(1, made.vocab_size));
-  made.most_drafts = kMostDrafts;
+  made.most_drafts = PACELINE_MOST_DRAFTS;
   if (const Json *adaptive = raw.find("adaptive")) {
-    made.most_drafts = static_cast<int>(adaptive->at("most_drafts").integer(0, kMostDrafts));
+    made.most_drafts = static_cast<int>(adaptive->at("most_drafts").integer(0, PACELINE_MOST_DRAFTS));
   }
   for (const Json &entry : raw.at("kv_cache").list()) made.caches.push_back(cache_spec(entry));
   for (const Json &layer : raw.at("drafter_reads_layers").list()) {

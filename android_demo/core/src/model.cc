@@ -19,7 +19,6 @@ constexpr int64_t kSharedDrafterBytes = 16 << 20;  // a draft step of a smaller 
 constexpr int64_t kBesides =
     96 << 20;  // LiteRT, logits, masks, and XNNPACK's scratch memory; measured on the small pair and E2B
 
-constexpr char kSampling[] = "generation_config.json";
 
 // What the checkpoint asks for; unknown fields are ignored, and absent ones are off.
 Sampling sampling_of(const Json &config) {
@@ -73,7 +72,7 @@ Model::Model(Bundle bundle, const Options &options)
     throw Error("tokenizer.bin has more tokens than the model; export the bundle again.");
   require_memory();
   bundle_.check_hashes(options_.cache_dir, options_.progress);
-  if (bundle_.has(kSampling)) sampling_ = sampling_of(Json::parse(kSampling, bundle_.file(kSampling)));
+  if (bundle_.has(kSamplingFile)) sampling_ = sampling_of(Json::parse(kSamplingFile, bundle_.file(kSamplingFile)));
   runtime_.emplace(options_.library, options_.backend);
   double done = 0;
   for (const auto &[part, file] : manifest().parts) {
@@ -85,7 +84,10 @@ Model::Model(Bundle bundle, const Options &options)
   require_signatures(manifest(), parts_);
   cache_.emplace(manifest().caches, manifest().window, options_.capacity);
   graphs_.emplace(parts_, manifest(), *runtime_, *cache_);
-  ran_on_ = "LiteRT on the CPU (XNNPACK), " + std::to_string(options_.threads) + " threads";
+  const char *where = options_.backend == PACELINE_CPU   ? "CPU (XNNPACK)"
+                      : options_.backend == PACELINE_GPU ? "GPU, token tables on the CPU"
+                                                         : "NPU, token tables on the CPU";
+  ran_on_ = std::string("LiteRT on the ") + where + ", " + std::to_string(options_.threads) + " threads";
   options_.progress("loading", 1);
 }
 

@@ -8,7 +8,6 @@ namespace paceline {
 namespace {
 
 constexpr std::string_view kVisibleSpace = "\xE2\x96\x81";  // U+2581
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";   // U+FFFD
 constexpr size_t kMostText = size_t{1} << 30;  // a place in a word, three times as long at most, has 32 bits
 
 // The normalizer of Gemma's tokenizers, Replace " " -> U+2581.

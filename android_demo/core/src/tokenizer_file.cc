@@ -10,7 +10,7 @@ namespace paceline {
 namespace {
 
 constexpr std::string_view kMagic = "PLTK";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kTokenizerVersion = 1;
 constexpr size_t kHeaderWords = 6, kTokenWords = 2, kMergeWords = 3, kPatternWords = 3, kByteCount = 256;
 constexpr uint32_t kMostPattern = 255;  // bounds the work at each place of a text
 constexpr uint32_t kSpecial = 1, kByte = 2;
@@ -50,7 +50,7 @@ TokenizerFile::TokenizerFile(std::string_view file) {
   if (file.substr(0, kMagic.size()) != kMagic) refuse("is no tokenizer");
   Cursor cursor(file.substr(kMagic.size()));
   const Words header = cursor.words(kHeaderWords);
-  if (header[0] != kVersion) refuse("has version " + std::to_string(header[0]) + ", and this app reads version 1");
+  if (header[0] != kTokenizerVersion) refuse("has version " + std::to_string(header[0]) + ", and this app reads version 1");
   size_ = header[1];
   raw_ = header[3];
   normalized_ = header[4];

@@ -3,7 +3,6 @@
 namespace paceline {
 namespace {
 
-constexpr char kReplacement[] = "\xEF\xBF\xBD";  // U+FFFD
 
 size_t valid_prefix(std::string_view text) {
   size_t at = 0;

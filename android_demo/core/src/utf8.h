@@ -7,6 +7,8 @@
 
 namespace paceline {
 
+constexpr char kReplacement[] = "\xEF\xBF\xBD";  // U+FFFD, which stands for what is not valid
+
 struct Utf8Character {
   size_t size;  // 1 to 4
   bool valid;
