@@ -77,8 +77,9 @@ def built(root: Path, name: str, targets: Sequence[str], *settings: str) -> Core
 
 
 def java_home() -> Path:
-    """Of the `java` that would run; CMake looks for jni.h there."""
-    return Path(shutil.which("java") or "/none").resolve().parents[1]
+    """Of the `java` that would run; CMake looks for jni.h there, and without one builds no JNI library."""
+    java = shutil.which("java")
+    return Path(java).resolve().parents[1] if java else Path("/")
 
 
 def shared_by_workers(factory: pytest.TempPathFactory) -> Path:

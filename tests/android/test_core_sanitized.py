@@ -39,7 +39,7 @@ def test_texts(core: Core, int4_bundle: Path, tmp_path: Path) -> None:
 
 
 def test_changed_manifests(core: Core, int4_bundle: Path) -> None:
-    done = core.run("manifest_replay", "2000", int4_bundle / "manifest.json")
+    done = core.run("manifest_replay", "500", int4_bundle / "manifest.json")
     assert done.returncode == 0, done.stderr
 
 

@@ -50,7 +50,8 @@ TokenizerFile::TokenizerFile(std::string_view file) {
   if (file.substr(0, kMagic.size()) != kMagic) refuse("is no tokenizer");
   Cursor cursor(file.substr(kMagic.size()));
   const Words header = cursor.words(kHeaderWords);
-  if (header[0] != kTokenizerVersion) refuse("has version " + std::to_string(header[0]) + ", and this app reads version 1");
+  if (header[0] != kTokenizerVersion)
+    refuse("has version " + std::to_string(header[0]) + ", and this app reads version 1");
   size_ = header[1];
   raw_ = header[3];
   normalized_ = header[4];
