@@ -11,7 +11,7 @@ import kotlin
 import pytest
 import toolchain
 from android_app import MAIN, PACKAGE, TEST, App
-from android_core import UNITY, Core, built, shared_by_workers
+from android_core import PROGRAMS, UNITY, Core, built, shared_by_workers
 from android_tools import tool_or_skip
 from app_resources import Linked
 from arm64_sysroot import CPUS, Arm64
@@ -44,6 +44,12 @@ def app(resources: Linked, tmp_path_factory: pytest.TempPathFactory) -> App:
             complaints.write_text(done.stderr if done.returncode else "")
     assert not complaints.read_text(), complaints.read_text()
     return made
+
+
+@pytest.fixture(scope="session")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Core:
+    """The core and its programs for this machine."""
+    return built(shared_by_workers(tmp_path_factory), "core", PROGRAMS)
 
 
 @pytest.fixture(scope="session")

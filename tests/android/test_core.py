@@ -7,7 +7,7 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
-from android_core import LIBRARY, PROGRAMS, Core, Request, built, shared_by_workers
+from android_core import LIBRARY, Core, Request
 from small_pair import DRAFTER, PROMPTS, TARGET
 
 import paceline
@@ -23,11 +23,6 @@ SAMPLINGS = [
     paceline.Sampling(temperature=1.0, top_k=64, top_p=0.95, seed=3),
     paceline.Sampling(temperature=0.9, min_p=0.05, seed=4),
 ]
-
-
-@pytest.fixture(scope="session")
-def core(tmp_path_factory: pytest.TempPathFactory) -> Core:
-    return built(shared_by_workers(tmp_path_factory), "core", PROGRAMS)
 
 
 @pytest.fixture(scope="module", params=["f32", "mixed-wi4c"])

@@ -7,12 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from android_core import LIBRARY, PROGRAMS, Core, built, shared_by_workers
-
-
-@pytest.fixture(scope="session")
-def core(tmp_path_factory: pytest.TempPathFactory) -> Core:
-    return built(shared_by_workers(tmp_path_factory), "core", PROGRAMS)
+from android_core import LIBRARY, Core
 
 
 @pytest.fixture

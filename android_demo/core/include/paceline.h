@@ -69,9 +69,6 @@ typedef struct {
 
 PACELINE_API paceline_info paceline_model_info(const paceline_model *model);
 
-/* The bytes that a bundle's weights and KV cache take, before it is loaded; -1 and a sentence where it is no bundle. */
-PACELINE_API int64_t paceline_memory_needed(const char *folder, int capacity, paceline_error *error);
-
 /* Why a backend cannot be used with the runtime library at `library` (NULL as above); an empty text where it can be tried. */
 PACELINE_API void paceline_backend_reason(const char *library, paceline_backend backend, paceline_error *reason);
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <sstream>
 
 #include "error.h"
 #include "kept_file.h"
@@ -61,11 +60,7 @@ void Bundle::add(const std::string &name, int fd, int64_t offset, int64_t size) 
   }
   struct stat status;
   fstat(fd, &status);
-  std::ostringstream state;
-  state << name << ' ' << stored->second.sha256 << ' ' << status.st_dev << ' ' << status.st_ino << ' ' << status.st_size
-        << ' ' << status.st_mtim.tv_sec << '.' << status.st_mtim.tv_nsec << ' ' << status.st_ctim.tv_sec << '.'
-        << status.st_ctim.tv_nsec << '\n';
-  state_ += state.str();
+  state_ += name + ' ' + stored->second.sha256 + ' ' + file_state(status) + '\n';
   files_.emplace(name, std::move(mapping));
 }
 

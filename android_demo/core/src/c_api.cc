@@ -111,16 +111,6 @@ paceline_info paceline_model_info(const paceline_model *held) {
           sampling.temperature,        sampling.top_p,          sampling.top_k};
 }
 
-int64_t paceline_memory_needed(const char *folder, int capacity, paceline_error *error) {
-  return guarded(error, int64_t{-1}, [&] {
-    const Bundle bundle = Bundle::in(folder);
-    const Manifest &manifest = bundle.manifest();
-    if (capacity < 1 || capacity > manifest.max_positions)
-      throw Error("the context should be 1 to " + std::to_string(manifest.max_positions) + ".");
-    return bundle.weights_bytes() + KvCache::bytes(manifest.caches, manifest.window, capacity);
-  });
-}
-
 void paceline_backend_reason(const char *library, paceline_backend backend, paceline_error *reason) {
   *reason->message = '\0';
   if (backend == PACELINE_CPU) return;

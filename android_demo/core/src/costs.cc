@@ -1,11 +1,11 @@
 #include "costs.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <sstream>
 
+#include "clock.h"
 #include "sampler.h"
 
 namespace paceline {
@@ -16,10 +16,6 @@ constexpr double kBudgetMs = 1000;  // no turn starts later than this after the 
 constexpr int kLeastTurns = 2, kMostTurns = 20;
 constexpr int kChain = 3;       // draft steps that are timed together; the first is dearer than the others
 constexpr float kScale = 0.1f;  // of the made-up rows: small enough for a flat softmax, and far from denormal numbers
-
-double now_ms() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 void fill(float *values, size_t count, uint64_t stream) {
   for (size_t i = 0; i < count; i++) values[i] = kScale * static_cast<float>(2 * uniform(0, i, stream) - 1);
@@ -47,8 +43,8 @@ CallCosts measured(Graphs &graphs, const Manifest &manifest) {
     for (int step = 0; step < kChain; step++) state = graphs.draft(tokens[step], state).state;
   };
   std::vector<std::function<void()>> calls = {chain};
-  const std::vector<int> rows = {1, 2, 4, 8};
-  for (const int count : rows) calls.push_back([&graphs, &tokens, count] { graphs.verify(tokens.data(), count); });
+  for (const int count : kVerifyRows)
+    calls.push_back([&graphs, &tokens, count] { graphs.verify(tokens.data(), count); });
   for (const auto &call : calls) call();                // binds and warms up
   std::vector<double> fastest(calls.size(), INFINITY);  // noise only adds
   const double started = now_ms();
@@ -62,8 +58,8 @@ CallCosts measured(Graphs &graphs, const Manifest &manifest) {
   cache.reset();
   CallCosts costs = {fastest[1], fastest[0] / kChain, {}};
   for (int drafts = 0; drafts <= kMostDrafts; drafts++) {
-    const size_t call = std::lower_bound(rows.begin(), rows.end(), drafts + 1) - rows.begin();
-    costs.verify_ms[drafts] = fastest[call + 1];
+    const auto *call = std::lower_bound(std::begin(kVerifyRows), std::end(kVerifyRows), drafts + 1);
+    costs.verify_ms[drafts] = fastest[1 + (call - std::begin(kVerifyRows))];
   }
   return costs;
 }

@@ -1,18 +1,12 @@
 #include "generation.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "clock.h"
 #include "error.h"
 
 namespace paceline {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 void require(bool allowed, const std::string &what) {
   if (!allowed) throw Error(what);
@@ -79,7 +73,7 @@ bool Generation::next(Piece &piece) {
 
 bool Generation::start() {
   started_ = true;
-  const auto begun = Clock::now();
+  const double begun = now_ms();
   const int last = static_cast<int>(prompt_.size()) - 1;
   for (int at = stats_.kept_tokens; at < last; at += kPrefillChunk) {
     if (cancelled_) return false;
@@ -87,12 +81,12 @@ bool Generation::start() {
   }
   if (cancelled_) return false;
   accept({}, graphs_.verify(&prompt_[last], 1));
-  stats_.prefill_ms = since(begun);
+  stats_.prefill_ms = now_ms() - begun;
   return true;
 }
 
 void Generation::round() {
-  const auto begun = Clock::now();
+  const double begun = now_ms();
   const Choice choice = draft_length_->next(std::min(kMostDrafts, budget_ - stats_.emitted - 1));
   std::vector<int32_t> drafts;
   const float *hidden = hidden_.data();
@@ -104,13 +98,13 @@ void Generation::round() {
     if (drafted < choice.length && draft_length_->stop(step.probability, drafted)) break;
   }
   const int32_t guess = choice.trial ? graphs_.draft(pending_, hidden_.data()).token : -1;
-  stats_.draft_ms += since(begun);
+  stats_.draft_ms += now_ms() - begun;
 
-  const auto drafted = Clock::now();
+  const double drafted = now_ms();
   std::vector<int32_t> rows = {pending_};
   rows.insert(rows.end(), drafts.begin(), drafts.end());
   accept(drafts, graphs_.verify(rows.data(), static_cast<int>(rows.size())));
-  stats_.verify_ms += since(drafted);
+  stats_.verify_ms += now_ms() - drafted;
 
   const int proposed = static_cast<int>(drafts.size()), accepted = static_cast<int>(ready_.size()) - 1;
   stats_.rounds++;

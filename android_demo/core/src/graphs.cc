@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 
 #include "error.h"
 
@@ -174,8 +175,7 @@ void Graphs::prefill(const int32_t *tokens, int count) {
 
 Verified Graphs::verify(const int32_t *tokens, int count) {
   cache().make_room(count);
-  const int rows = count <= 1 ? 1 : count <= 2 ? 2 : count <= 4 ? 4 : kMostRows;
-  TargetCall &chosen = call(rows);
+  TargetCall &chosen = call(*std::lower_bound(std::begin(kVerifyRows), std::end(kVerifyRows), count));
   chosen.run(tokens, count, cache().length());
   return chosen.verified();
 }

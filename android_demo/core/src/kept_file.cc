@@ -5,8 +5,17 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 namespace paceline {
+
+std::string file_state(const struct stat &status) {
+  std::ostringstream state;
+  state << status.st_dev << ' ' << status.st_ino << ' ' << status.st_size;
+  for (const struct timespec &time : {status.st_mtim, status.st_ctim})
+    state << ' ' << time.tv_sec << '.' << time.tv_nsec;
+  return state.str();
+}
 
 KeptFile::KeptFile(const std::string &cache_dir, const std::string &name, const std::string &suffix)
     : path_(cache_dir.empty() ? "" : cache_dir + "/" + name + suffix) {}

@@ -1,9 +1,14 @@
 // A small file of the cache directory, complete or not there; what cannot be kept is only found out again next time.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <string>
 
 namespace paceline {
+
+// Changes whenever a file does: the time of its last change cannot be set back.
+std::string file_state(const struct stat &status);
 
 class KeptFile {
  public:

@@ -14,8 +14,9 @@
 namespace paceline {
 
 constexpr int kPrefillChunk = 128, kShortPrefill = 16, kMostRows = 8;
-constexpr int kRowBlock = 64;      // slots; a softmax sums in this rhythm
-constexpr int kGrowthSlots = 256;  // a full cache is seen in multiples of this
+constexpr int kVerifyRows[] = {1, 2, 4, kMostRows};  // of the signatures; a call with fewer tokens is padded
+constexpr int kRowBlock = 64;                        // slots; a softmax sums in this rhythm
+constexpr int kGrowthSlots = 256;                    // a full cache is seen in multiples of this
 
 constexpr int in_steps(int count, int step) { return (count + step - 1) / step * step; }
 constexpr int local_slots(int window) { return in_steps(window + kRowBlock - 1 + kPrefillChunk, kRowBlock); }

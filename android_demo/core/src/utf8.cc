@@ -3,7 +3,6 @@
 namespace paceline {
 namespace {
 
-
 size_t valid_prefix(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {

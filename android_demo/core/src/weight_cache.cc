@@ -7,27 +7,25 @@
 #include <cstdio>
 
 #include "error.h"
-#include "kept_file.h"
 
 namespace paceline {
 namespace {
 
 constexpr double kPackedShare = 1.02;  // of the source's size
 
-// Changes whenever the file does: the time of its last change cannot be set back. Empty where there is no file.
+// Empty where there is no file.
 std::string state_of(const std::string &path) {
   struct stat status;
-  if (stat(path.c_str(), &status) != 0) return "";
-  return std::to_string(status.st_size) + " " + std::to_string(status.st_ino) + " " +
-         std::to_string(status.st_ctim.tv_sec) + "." + std::to_string(status.st_ctim.tv_nsec);
+  return stat(path.c_str(), &status) == 0 ? file_state(status) : "";
 }
 
 }  // namespace
 
 WeightCache::WeightCache(const std::string &cache_dir, const std::string &source_sha256, size_t source_bytes)
-    : cache_dir_(cache_dir), path_(cache_dir + "/" + source_sha256.substr(0, 24) + ".xnnpack") {
+    : path_(cache_dir + "/" + source_sha256.substr(0, 24) + ".xnnpack"),
+      seal_(cache_dir, source_sha256.substr(0, 24), ".seal") {
   const std::string state = state_of(path_);
-  if (!state.empty() && KeptFile(cache_dir, source_sha256.substr(0, 24), ".seal").read() == state) return;
+  if (!state.empty() && seal_.read() == state) return;
   std::remove(path_.c_str());
   partial_ = path_ + "." + std::to_string(getpid()) + ".partial";
   std::remove(partial_.c_str());  // XNNPACK starts a new file only where there is none
@@ -50,9 +48,7 @@ WeightCache::~WeightCache() {
 void WeightCache::complete() {
   if (partial_.empty() || std::rename(partial_.c_str(), path_.c_str()) != 0) return;
   partial_.clear();
-  const size_t name = cache_dir_.size() + 1;
-  KeptFile(cache_dir_, path_.substr(name, path_.size() - name - std::string(".xnnpack").size()), ".seal")
-      .write(state_of(path_));
+  seal_.write(state_of(path_));
 }
 
 }  // namespace paceline

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "kept_file.h"
+
 namespace paceline {
 
 class WeightCache {
@@ -20,7 +22,8 @@ class WeightCache {
   void complete();
 
  private:
-  const std::string cache_dir_, path_;
+  const std::string path_;
+  const KeptFile seal_;
   std::string partial_;
 };
 
