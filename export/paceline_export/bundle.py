@@ -12,7 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import Protocol
 
-from paceline.backends.names import LITERT, ONNXRUNTIME
+from paceline.backends.names import LITERT, NPU, ONNXRUNTIME
 from paceline.bundle import (
     CHAT_TEMPLATE,
     DRAFTER_CONFIG,
@@ -35,6 +35,7 @@ from paceline_export.lower import onnx, tflite
 from paceline_export.lower.caches import cache_specs, drafter_caches
 from paceline_export.lower.litertlm_signatures import LiteRtLmProfile
 from paceline_export.model.target import TABLE
+from paceline_export.npu.write import NpuOptions, write_npu
 from paceline_export.preflight import require_room
 from paceline_export.quantize import Scheme
 from paceline_export.recipes import DEFAULT_RECIPE, F32, RECIPES, Recipe
@@ -88,6 +89,7 @@ def export(
     formats: Sequence[str] = DEFAULT_FORMATS,
     recipe: Recipe = DEFAULT_RECIPE,
     note: Callable[[str], None] = lambda _: None,
+    npu: NpuOptions | None = None,
 ) -> Manifest:
     """Exports a pair to a new bundle at `out`.
 
@@ -96,6 +98,7 @@ def export(
         recipe: what the weights are stored as.
         progress: called after every tensor written and every piece hashed.
         note: called with a sentence on what a user should know of the bundle.
+        npu: graphs for a neural processor, beside the TFLite ones; None writes none.
 
     Raises:
         InputError: a checkpoint is refused, `out` exists, or disk or memory will not do. Nothing is written then.
@@ -103,6 +106,8 @@ def export(
     if out.exists():
         raise InputError(f"{out} exists already; choose another output directory, or remove it first.")
     graph_formats = _graph_formats(formats)
+    if npu and "tflite" not in graph_formats:
+        raise InputError(f"graphs for an NPU stand beside TFLite ones, and the formats are {', '.join(formats)}; add tflite.")
     for name in graph_formats:
         if recipe.name not in FORMATS[name].recipes:
             held = ", ".join(FORMATS[name].recipes)
@@ -114,7 +119,7 @@ def export(
     stop_ids = _stop_ids(target)
     remove_abandoned(out.parent, out.name)
     table = prod(drafter.weights[TABLE].shape)
-    require_room(out, _written_bytes(target, drafter, formats, recipe), 4 * table)
+    require_room(out, _written_bytes(target, drafter, formats, recipe, npu), 4 * table)
     roundings = Rounding(recipe.target(target.weights)), Rounding(recipe.drafter(drafter.weights))
     with _complete_or_nothing(out) as folder:
         graphs = {}
@@ -122,6 +127,8 @@ def export(
             graphs[FORMATS[name].backend] = FORMATS[name].write_pair(
                 folder, target, drafter, *roundings, partial(progress, name)
             )
+        if npu:
+            graphs[NPU] = write_npu(folder, target, drafter, npu, progress)
         shutil.copyfile(target_folder / CONFIG, folder / TARGET_CONFIG)
         shutil.copyfile(drafter_folder / CONFIG, folder / DRAFTER_CONFIG)
         for name in COPIED:
@@ -165,10 +172,14 @@ def export(
 
 
 def export_bytes(
-    target_folder: Path, drafter_folder: Path, formats: Sequence[str] = DEFAULT_FORMATS, recipe: Recipe = DEFAULT_RECIPE
+    target_folder: Path,
+    drafter_folder: Path,
+    formats: Sequence[str] = DEFAULT_FORMATS,
+    recipe: Recipe = DEFAULT_RECIPE,
+    npu: NpuOptions | None = None,
 ) -> int:
     """Bytes of weights that an export of this pair writes; for progress."""
-    return _written_bytes(*open_pair(target_folder, drafter_folder), formats, recipe)
+    return _written_bytes(*open_pair(target_folder, drafter_folder), formats, recipe, npu)
 
 
 def _packer() -> Callable[[Bundle, Path, LiteRtLmProfile, weights.Progress], None]:
@@ -188,13 +199,14 @@ def _graph_formats(formats: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in (*brought, *formats) if name != LITERTLM))
 
 
-def _written_bytes(target: Target, drafter: Drafter, formats: Sequence[str], recipe: Recipe) -> int:
+def _written_bytes(target: Target, drafter: Drafter, formats: Sequence[str], recipe: Recipe, npu: NpuOptions | None) -> int:
     schemes = [(target.weights, recipe.target(target.weights)), (drafter.weights, recipe.drafter(drafter.weights))]
     written = sum(_stored_bytes(weight, chosen.get(name)) for handles, chosen in schemes for name, weight in handles.items())
     # TFLite has the token table twice: for lookups in a file of its own, and as the target's head.
     twice = _stored_bytes(target.weights[TABLE], schemes[0][1].get(TABLE))
     tflite = "tflite" in _graph_formats(formats)
-    return len(_graph_formats(formats)) * written + tflite * twice + (LITERTLM in formats) * (written + twice)
+    ours = len(_graph_formats(formats)) * written + tflite * twice + (LITERTLM in formats) * (written + twice)
+    return ours + (npu.written_bytes(target, drafter) if npu else 0)
 
 
 def _stored_bytes(weight: weights.Weight, scheme: Scheme | None) -> int:

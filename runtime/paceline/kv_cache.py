@@ -31,6 +31,7 @@ class KVCache:
         capacity: rows that the full caches can hold.
         local_start: position of the row in slot 0 of the local caches.
         buffers: tensor name -> float32 [1, K, slots, H].
+        forms: these, and what else holds the same rows, tensor name -> [1, K, slots, H]; rows move in all of them.
     """
 
     def __init__(self, specs: Sequence[CacheSpec], window: int, capacity: int):
@@ -47,6 +48,7 @@ class KVCache:
         shapes = {name: (1, s.kv_heads, slots[s.kind], s.head_dim) for s in self.specs for name in (s.key, s.value)}
         _require_memory(sum(prod(shape) for shape in shapes.values()) * np.dtype(np.float32).itemsize, capacity)
         self.buffers: dict[str, NDArray[np.float32]] = {name: aligned_zeros(shape) for name, shape in shapes.items()}
+        self.forms: list[dict[str, NDArray[Any]]] = [self.buffers]
 
     def require_room(self, tokens: int) -> None:
         """Refuses `tokens` more rows than the capacity allows; changes nothing.
@@ -80,8 +82,8 @@ class KVCache:
         """Moves rows that the last call wrote, counted from `length`, together behind its first one; their order stays."""
         for spec in self.specs:
             first = self.length - (self.local_start if spec.kind is CacheKind.LOCAL else 0)
-            for name in (spec.key, spec.value):
-                written = self.buffers[name][:, :, first:]
+            for tensor in self._tensors(spec):
+                written = tensor[:, :, first:]
                 written[:, :, 1 : 1 + len(rows)] = written[:, :, rows]
 
     def rollback(self, length: int) -> None:
@@ -129,10 +131,12 @@ class KVCache:
         first, kept = start - self.local_start, self.length - start
         for spec in self.specs:
             if spec.kind is CacheKind.LOCAL:
-                for name in (spec.key, spec.value):
-                    buffer = self.buffers[name]
-                    buffer[:, :, :kept] = buffer[:, :, first : first + kept]
+                for tensor in self._tensors(spec):
+                    tensor[:, :, :kept] = tensor[:, :, first : first + kept]
         self.local_start = start
+
+    def _tensors(self, spec: CacheSpec) -> list[NDArray[Any]]:
+        return [form[name] for form in self.forms for name in (spec.key, spec.value) if name in form]
 
 
 def _require_memory(needed: int, capacity: int) -> None:

@@ -31,6 +31,7 @@ TYPES = {
     "float32": schema.TensorType.FLOAT32,
     "float16": schema.TensorType.FLOAT16,
     "int32": schema.TensorType.INT32,
+    "int16": schema.TensorType.INT16,
     "int8": schema.TensorType.INT8,
     "int4": schema.TensorType.INT4,
 }

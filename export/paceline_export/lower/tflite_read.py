@@ -31,6 +31,8 @@ class StoredTensor:
 
 
 StoredTensors = Mapping[str, StoredTensor]
+# What mapping a file and following its offsets may raise.
+UNREADABLE = (OSError, ValueError, TypeError, AttributeError, IndexError, OverflowError, struct.error)
 
 
 def stored_tensors(file: Path) -> dict[str, StoredTensor]:
@@ -43,7 +45,7 @@ def stored_tensors(file: Path) -> dict[str, StoredTensor]:
     """
     try:
         return _stored(np.memmap(file, np.uint8, "r"))
-    except (OSError, ValueError, TypeError, AttributeError, IndexError, OverflowError, struct.error) as error:
+    except UNREADABLE as error:
         raise InputError(f"{file} is not a whole .tflite file ({error}); export the bundle again.") from None
 
 

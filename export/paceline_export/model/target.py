@@ -13,6 +13,7 @@ from paceline_export.model.ops import Ops, Value
 from paceline_export.weights import Shapes, Weights
 
 TABLE = "model.embed_tokens.weight"  # of the tokens; the head is tied to it
+PER_LAYER_TABLE = "model.embed_tokens_per_layer.weight"
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def target_shapes(config: TargetConfig) -> Shapes:
     if config.per_layer_size:
         packed = len(config.layers) * config.per_layer_size
         shapes |= {
-            "model.embed_tokens_per_layer.weight": (config.vocab_size, packed),
+            PER_LAYER_TABLE: (config.vocab_size, packed),
             "model.per_layer_model_projection.weight": (packed, config.hidden_size),
             "model.per_layer_projection_norm.weight": (config.per_layer_size,),
         }
@@ -65,7 +66,7 @@ def token_embeddings(op: Ops, config: TargetConfig, w: Weights, tokens: Value) -
 
 def per_layer_embeddings(op: Ops, config: TargetConfig, w: Weights, tokens: Value) -> Value:
     """Rows of the per-layer table, scaled: [B, T, layers, P]."""
-    packed = op.embedding(w["model.embed_tokens_per_layer.weight"], tokens)
+    packed = op.embedding(w[PER_LAYER_TABLE], tokens)
     return op.scale(op.fold(packed, len(config.layers)), config.per_layer_size**0.5)
 
 

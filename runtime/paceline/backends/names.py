@@ -2,3 +2,4 @@
 
 LITERT = "litert"
 ONNXRUNTIME = "onnxruntime"
+NPU = "npu"  # graphs of integers for a neural processor, beside those of litert

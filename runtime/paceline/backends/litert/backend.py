@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +12,14 @@ from paceline import signatures
 from paceline.backends.base import DraftStep, Verified
 from paceline.backends.litert.calls import CacheViews, DrafterCall, TargetCall
 from paceline.backends.litert.expected import expected_signatures, require_parts, require_signatures
-from paceline.backends.litert.model import CompiledModel, Environment, TensorBuffer
+from paceline.backends.litert.lookups import TABLES, TokenTables
+from paceline.backends.litert.model import CompiledModel, Environment
 from paceline.backends.litert.weight_cache import WeightCache
 from paceline.backends.names import LITERT
 from paceline.bundle import Bundle
 from paceline.drafts import RowPath
 from paceline.errors import InputError
-from paceline.kv_cache import KVCache, aligned_zeros
+from paceline.kv_cache import KVCache
 from paceline.machine import usable_cores
 from paceline.signatures import PREFILL, VERIFY
 
@@ -26,7 +27,7 @@ from paceline.signatures import PREFILL, VERIFY
 # as fast at 4,096 rows of context. The limit between is a guess.
 SHARED_DRAFTER_BYTES = 16 << 20
 SHORT_PREFILL, LONG_PREFILL = sorted(PREFILL)
-PACKED_PARTS = ("target", "drafter")  # the token tables have nothing that XNNPACK packs
+MODELS = ("target", "drafter")  # the parts that have something that XNNPACK packs; the token tables have not
 
 
 class LiteRtBackend:
@@ -34,13 +35,14 @@ class LiteRtBackend:
 
     name = LITERT
 
-    def __init__(self, bundle: Bundle, threads: int | None, weight_cache: bool):
+    def __init__(self, bundle: Bundle, threads: int | None, weight_cache: bool, models: Collection[str] = MODELS):
         """Loads the graphs.
 
         Args:
             bundle: an opened bundle that holds TFLite graphs.
             threads: for the target; None takes the cores that this process may use.
             weight_cache: keep the weights as XNNPACK wants them in a file of the user's cache directory.
+            models: of MODELS, those that will be run here; the token tables always are.
 
         Raises:
             InputError: no TFLite graphs, no LiteRT, or graphs that are not those of the manifest; or the cache
@@ -53,12 +55,21 @@ class LiteRtBackend:
         self.bundle, self.manifest, self.environment = bundle, bundle.manifest, Environment()
         self.threads = threads or usable_cores()
         self._packed: dict[str, Path] = {}
-        self.models = {part: self._load(part, bundle.folder / name, weight_cache) for part, name in graphs.parts.items()}
+        self.models = {
+            part: self._load(part, bundle.folder / name, weight_cache)
+            for part, name in graphs.parts.items()
+            if part in models or part in TABLES
+        }
+        m = bundle.manifest
+        sizes: dict[str, tuple[int, ...]] = {signatures.EMBEDDINGS: (m.hidden_size,)}
+        if m.per_layer_size:
+            sizes[signatures.PER_LAYER_EMBEDDINGS] = m.layers, m.per_layer_size
+        self.tables = TokenTables(self.environment, self.models, sizes)
 
     def _load(self, part: str, file: Path, weight_cache: bool) -> CompiledModel:
         shared = part == "target" or (part == "drafter" and self.manifest.files[file.name].size >= SHARED_DRAFTER_BYTES)
         threads = self.threads if shared else 1
-        if weight_cache and part in PACKED_PARTS:
+        if weight_cache and part in MODELS:
             cache = WeightCache(file, self.manifest.files[file.name].sha256, self.environment.library.version)
             with cache.opened() as packed:
                 model = CompiledModel(self.environment, file, threads, packed)
@@ -75,15 +86,9 @@ class LiteRtBackend:
 
     def embeddings(self, tokens: Sequence[int]) -> NDArray[np.float32] | None:
         """See `Backend.embeddings`."""
-        token_ids, row = aligned_zeros((1, 1), np.int32), aligned_zeros((1, 1, self.manifest.hidden_size))
-        lookup = self.models["embedder"].bind(VERIFY[1])
-        buffers = {signatures.TOKEN_IDS: token_ids, signatures.EMBEDDINGS: row}
-        lookup.set_buffers({name: TensorBuffer(self.environment, array) for name, array in buffers.items()})
         found = np.empty((len(tokens), self.manifest.hidden_size), np.float32)
         for index, token in enumerate(tokens):
-            token_ids[0, 0] = token
-            lookup.run()
-            found[index] = row[0, 0]
+            found[index] = self.tables.look_up(np.array([token]), 1)[signatures.EMBEDDINGS][0, 0]
         return found
 
     def describe(self) -> str:
@@ -101,7 +106,8 @@ class LiteRtGraphs:
         self.cache, self.models = cache, backend.models
         self.views = CacheViews(backend.environment, cache)
         self._calls: dict[int, TargetCall] = {}
-        self._drafter = DrafterCall(self.models, self.views, backend.manifest.draft_position_offset)
+        self._offset = backend.manifest.draft_position_offset
+        self._drafter: DrafterCall | None = None
 
     def prefill(self, tokens: NDArray[np.int64]) -> None:
         """See `Graphs.prefill`."""
@@ -121,6 +127,8 @@ class LiteRtGraphs:
 
     def draft(self, token: int, hidden: NDArray[np.float32]) -> DraftStep:
         """See `Graphs.draft`."""
+        if self._drafter is None:
+            self._drafter = DrafterCall(self.models, self.views, self._offset)
         return self._drafter.run(token, hidden)
 
     def _call(self, rows: int) -> TargetCall:

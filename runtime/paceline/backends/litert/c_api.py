@@ -22,7 +22,7 @@ LIBRARY = "ai_edge_litert/libLiteRt.so"
 OLDEST = (2, 1, 6)  # before it the functions that create a model took other arguments
 KNOWN_MAJOR = 2
 MAX_RANK = 8
-ELEMENT_TYPES = {1: "float32", 2: "int32"}  # those that our graphs use
+ELEMENT_TYPES = {1: "float32", 2: "int32", 7: "int16", 9: "int8"}  # those that our graphs use
 
 
 class Layout(Structure):

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from paceline import signatures
 from paceline.backends.base import DraftStep
+from paceline.backends.litert.lookups import Lookup
 from paceline.backends.litert.model import BoundCall, CompiledModel, Environment, TensorBuffer
 from paceline.backends.masks import Masks, path_of
 from paceline.drafts import RowPath
 from paceline.kv_cache import KVCache, aligned_zeros
-from paceline.signatures import MASK, SIGNATURES, VERIFY, CacheKind
+from paceline.signatures import MASK, SIGNATURES, CacheKind
 
 
 class CacheViews:
@@ -63,21 +64,11 @@ class TargetCall:
         self.call, self.masks = models["target"].bind(signature), Masks(views.cache, rows)
         self.arrays = _own_arrays(self.call, views)
         self.buffers = _buffers(views.environment, self.arrays)
-        self.tokens = aligned_zeros((1, rows), np.int32)
-        token_ids = TensorBuffer(views.environment, self.tokens)
-        self.lookups = []
-        for part in ("embedder", "per_layer_embedder"):
-            if part in models:
-                lookup = models[part].bind(signature)
-                (output,) = (tensor.name for tensor in lookup.info.outputs)
-                lookup.set_buffers({signatures.TOKEN_IDS: token_ids, output: self.buffers[output]})
-                self.lookups.append(lookup)
+        self.lookup = Lookup(views.environment, models, rows, self.buffers)
 
     def run(self, tokens: NDArray[np.int64], start: int, paths: Sequence[RowPath] = ()) -> None:
         """Writes the rows of `tokens`, at most as many as the call has, at slot `start` and on; paths as in `Graphs.verify`."""
         self.views.cover(self.masks, start + len(tokens), self.call, self.buffers)
-        self.tokens[0, : len(tokens)] = tokens
-        self.tokens[0, len(tokens) :] = 0
         for kind, first_slot in ((CacheKind.FULL, start), (CacheKind.LOCAL, start - self.cache.local_start)):
             if signatures.CACHE_START[kind] in self.arrays:
                 self.arrays[signatures.CACHE_START[kind]][2] = first_slot
@@ -85,8 +76,7 @@ class TargetCall:
             path = path_of(row, paths)
             self.arrays[signatures.INPUT_POS][row] = start + len(path) - 1
             self.masks.show(row, start, path)
-        for lookup in self.lookups:
-            lookup.run()
+        self.lookup.run(tokens)
         self.call.run()
 
 
@@ -100,12 +90,10 @@ class DrafterCall:
         self.buffers = _buffers(views.environment, self.arrays)
         joined = self.arrays[signatures.ACTIVATIONS]
         width = joined.shape[2] // 2
-        self.token, self.hidden = aligned_zeros((1, 1), np.int32), joined[0, 0, width:]
+        self.hidden = joined[0, 0, width:]
         # The table writes the token's embedding straight into the first half of the drafter's input.
         embedded = TensorBuffer(views.environment, joined[:, :, :width])
-        self.lookup = models["embedder"].bind(VERIFY[1])
-        token_ids = TensorBuffer(views.environment, self.token)
-        self.lookup.set_buffers({signatures.TOKEN_IDS: token_ids, signatures.EMBEDDINGS: embedded})
+        self.lookup = Lookup(views.environment, models, 1, {signatures.EMBEDDINGS: embedded})
         scored = self.arrays.get(signatures.DRAFT_SCORED)
         self.scored = np.arange(len(self.arrays[signatures.DRAFT_LOGITS])) if scored is None else scored
         self._shown: tuple[int, int] | None = None
@@ -119,9 +107,8 @@ class DrafterCall:
             # Constant in a round: every step stands where the pending token will be written.
             self.arrays[signatures.INPUT_POS][0] = cache.length + self.offset
             self._shown = (cache.length, cache.local_start)
-        self.token[0, 0] = token
         self.hidden[:] = hidden
-        self.lookup.run()
+        self.lookup.run(np.array([token]))
         self.call.run()
         choice, logit, logsumexp = (
             self.arrays[name][0] for name in (signatures.DRAFT_TOKEN, signatures.DRAFT_LOGIT, signatures.DRAFT_LOGSUMEXP)

@@ -1,0 +1,87 @@
+"""Target, drafter or both on a neural processor, the rest on the CPU: one backend for the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.backends.litert.backend import MODELS, LiteRtBackend
+from paceline.backends.names import NPU
+from paceline.bundle import Bundle
+from paceline.errors import InputError
+from paceline.kv_cache import KVCache
+from paceline.npu.calls import NpuDrafter, NpuTarget
+from paceline.npu.graphs import NpuGraphs
+from paceline.npu.profile import PROFILE_FILE, NpuProfile
+from paceline.npu.rows import NpuRows
+from paceline.npu.runners import Runner
+from paceline.reading import read_text
+
+
+class NpuBackend:
+    """A bundle's graphs on both processors, without any state of a sequence."""
+
+    name = NPU
+
+    def __init__(self, bundle: Bundle, runner: Runner, placed: Collection[str], threads: int | None, weight_cache: bool):
+        """Loads what the CPU is to run.
+
+        Args:
+            bundle: an opened bundle.
+            runner: of the graphs for a neural processor.
+            placed: target, drafter or both: what it runs.
+            threads, weight_cache: of the CPU's part, see `LiteRtBackend`.
+
+        Raises:
+            InputError: the bundle has no such graphs, or they are not those of the manifest.
+        """
+        self.manifest, self.profile, self.runner, self.placed = bundle.manifest, read_profile(bundle), runner, placed
+        self.cpu = LiteRtBackend(bundle, threads, weight_cache, [part for part in MODELS if part not in placed])
+
+    def bind(self, cache: KVCache) -> NpuGraphs:
+        """See `Backend.bind`."""
+        m, profile, tables = self.manifest, self.profile, self.cpu.tables
+        # A target writes the rows of all layers, and a drafter alone needs those that it reads.
+        specs = m.caches if "target" in self.placed else m.drafter_caches
+        rows = NpuRows(cache, profile, "target" if "target" in self.placed else "drafter", specs)
+        target = drafter = None
+        if "target" in self.placed:
+            target = NpuTarget(self.runner, profile, profile.signatures(m, "target"), rows, tables)
+        if "drafter" in self.placed:
+            listed = profile.signatures(m, "drafter")
+            drafter = NpuDrafter(self.runner, profile, listed, rows, tables, m.draft_position_offset)
+        return NpuGraphs(rows, target, drafter, None if target and drafter else self.cpu.bind(cache), m.drafter_caches)
+
+    def embeddings(self, tokens: Sequence[int]) -> NDArray[np.float32] | None:
+        """See `Backend.embeddings`."""
+        return self.cpu.embeddings(tokens)
+
+    def describe(self) -> str:
+        """See `Backend.describe`."""
+        parts = " and ".join(part for part in MODELS if part in self.placed)
+        others = "".join(f"; {part} on the CPU" for part in MODELS if part not in self.placed)
+        return f"{parts} ({self.profile.recipe}) on {self.runner.describe()}{others}"
+
+
+def read_profile(bundle: Bundle) -> NpuProfile:
+    """What npu.json of a bundle says.
+
+    Raises:
+        InputError: the bundle has no graphs for a neural processor, or the file cannot be read.
+    """
+    if NPU not in bundle.manifest.graphs or PROFILE_FILE not in bundle.manifest.files:
+        raise InputError(f"{bundle.folder} has no graphs for an NPU; export it with --profile npu.")
+    file = bundle.folder / PROFILE_FILE
+    try:
+        text = read_text(file)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} cannot be read ({error}); export the bundle again.") from None
+    return NpuProfile.from_json(text, str(file))
+
+
+def npu_files(bundle: Bundle) -> dict[str, Path]:
+    """The graphs for a neural processor, by part, as they are before any compiler."""
+    return {part: bundle.folder / name for part, name in bundle.manifest.graphs[NPU].parts.items()}

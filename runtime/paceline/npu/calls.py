@@ -1,0 +1,156 @@
+"""The pair's calls on a neural processor: inputs as integers, a run, and what came out as numbers again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline import signatures
+from paceline.backends.base import DraftStep, Verified
+from paceline.backends.masks import path_of
+from paceline.drafts import RowPath
+from paceline.kv_cache import KVCache, aligned_zeros
+from paceline.npu.profile import NpuProfile
+from paceline.npu.rows import NpuRows
+from paceline.npu.runners import Runner
+from paceline.npu.signatures import COSINES, MASK, SINES, draft_name, of_step, signature_name
+from paceline.signatures import CacheKind, Signature
+
+
+class StaticCall:
+    """A signature on memory of its own and the KV tensors.
+
+    Attributes:
+        arrays: inputs and outputs by name, the integers that the graph sees.
+    """
+
+    def __init__(self, runner: Runner, profile: NpuProfile, part: str, name: str, signature: Signature, kv: Mapping[str, Any]):
+        self.profile, self.part = profile, part
+        ports = (*signature.inputs, *signature.outputs)
+        self.arrays = {p.name: kv[p.name] if p.name in kv else aligned_zeros(p.sizes, p.dtype) for p in ports}
+        self.run = runner.bind(part, name, self.arrays)
+
+    def put(self, name: str, numbers: NDArray[np.float32]) -> None:
+        """Gives an input its numbers."""
+        scale, array = self.profile.scale(self.part, name), self.arrays[name]
+        array[:] = numbers if scale is None else scale.integers(numbers, self.profile.dtype)
+
+    def numbers(self, name: str) -> NDArray[np.float32]:
+        """What an output says."""
+        scale, array = self.profile.scale(self.part, name), self.arrays[name]
+        return array if scale is None else scale.numbers(array)
+
+    def rotate(self, positions: NDArray[np.int64]) -> None:
+        """Gives the call its positions [T]."""
+        for kind, rotation in self.profile.rotations.items():
+            if COSINES[kind] in self.arrays:
+                cosines, sines = rotation.tables(positions)
+                self.put(COSINES[kind], cosines[None, :, None])
+                self.put(SINES[kind], sines[None, :, None])
+
+    def see(self, cache: KVCache, row: int, committed: int, path: RowPath = ()) -> None:
+        """Lets a row see the cache rows below `committed` and new rows, a path; of a window the newest."""
+        end = committed + len(path)
+        for kind, name in MASK.items():
+            if name not in self.arrays:
+                continue
+            line, base, first, seen = self.arrays[name][0, 0, row], 0, 0, path
+            if kind is CacheKind.LOCAL:
+                base, first, seen = cache.local_start, max(cache.local_start, end - cache.window), path[-cache.window :]
+            line[:], shown = self._mask_values(name)
+            line[first - base : committed - base] = shown
+            old = line.shape[0] - self._added
+            line[[old + each for each in seen]] = shown
+
+    @property
+    def _added(self) -> int:
+        """New rows that a mask has room for."""
+        return 0 if self.part == "drafter" else self.arrays[signatures.EMBEDDINGS].shape[1]
+
+    def _mask_values(self, name: str) -> tuple[Any, Any]:
+        """Of slots that a row does not see, and of those that it does."""
+        scale, dtype = self.profile.scale(self.part, name), self.profile.dtype
+        return (signatures.MASKED, 0.0) if scale is None else (np.iinfo(dtype).min, scale.zero_point)
+
+
+class NpuTarget:
+    """The target's calls on one cache."""
+
+    def __init__(self, runner: Runner, profile: NpuProfile, listed: Mapping[str, Signature], rows: NpuRows, tables: Any):
+        self.runner, self.profile, self.listed, self.rows, self.tables = runner, profile, listed, rows, tables
+        self._calls: dict[int, StaticCall] = {}
+
+    def prefill(self, tokens: NDArray[np.int64]) -> None:
+        """See `Graphs.prefill`."""
+        most = self.profile.rows[-1]
+        for start in range(0, len(tokens), most):
+            self._run(tokens[start : start + most], self.rows.cache.length + start, ())
+
+    def verify(self, tokens: NDArray[np.int64], paths: Sequence[RowPath]) -> Verified:
+        """See `Graphs.verify`."""
+        call, count = self._run(tokens, self.rows.cache.length, paths), len(tokens)
+        return Verified(call.numbers(signatures.LOGITS)[0, :count], call.numbers(signatures.ACTIVATIONS)[0, :count])
+
+    def _run(self, tokens: NDArray[np.int64], start: int, paths: Sequence[RowPath]) -> StaticCall:
+        cache, count = self.rows.cache, len(tokens)
+        if self.rows.cover(start + count):
+            self._calls.clear()
+        rows = min(size for size in self.profile.rows if size >= count)
+        if rows not in self._calls:
+            name = signature_name(rows, self.rows.context, self.profile.contexts)
+            self._calls[rows] = StaticCall(self.runner, self.profile, "target", name, self.listed[name], self.rows.arrays)
+        call = self._calls[rows]
+        for name, embedded in self.tables.look_up(tokens, rows).items():
+            call.put(name, embedded)
+        seen = [path_of(row, paths) for row in range(rows)]
+        call.rotate(np.array([start + len(path) - 1 for path in seen]))
+        for row, path in enumerate(seen):
+            call.see(cache, row, start, path)
+        call.run()
+        self.rows.write(call.arrays, start, count)
+        return call
+
+
+class NpuDrafter:
+    """The drafter's calls on one cache. An unrolled call answers the steps that follow it, if they go on as it did."""
+
+    def __init__(
+        self, runner: Runner, profile: NpuProfile, listed: Mapping[str, Signature], rows: NpuRows, tables: Any, offset: int
+    ):
+        self.runner, self.profile, self.listed, self.rows = runner, profile, listed, rows
+        self.tables, self.offset = tables, offset
+        self._call: StaticCall | None = None
+        self._shown: tuple[int, int] | None = None
+
+    def draft(self, token: int, hidden: NDArray[np.float32]) -> DraftStep:
+        """See `Graphs.draft`."""
+        cache = self.rows.cache
+        if self.rows.cover(cache.length) or self._call is None:
+            name = draft_name(1, self.rows.context, self.profile.contexts)
+            self._call = StaticCall(self.runner, self.profile, "drafter", name, self.listed[name], self.rows.arrays)
+            self._shown = None
+        call = self._call
+        if self._shown != (cache.length, cache.local_start):
+            # Constant in a round: every step stands where the pending token will be written.
+            call.rotate(np.array([cache.length + self.offset]))
+            call.see(cache, 0, cache.length)
+            self._shown = (cache.length, cache.local_start)
+        embedded = self.tables.look_up(np.array([token]), 1)[signatures.EMBEDDINGS]
+        call.put(signatures.ACTIVATIONS, np.concatenate([embedded, hidden[None, None]], axis=2))
+        call.run()
+        return _step(call, 0)
+
+
+def _step(call: StaticCall, step: int) -> DraftStep:
+    """What a call says of one of its steps."""
+    logits = call.numbers(of_step(signatures.LOGITS, step)).reshape(-1)
+    scored = call.arrays.get(of_step(signatures.DRAFT_SCORED, step))
+    best = int(logits.argmax())
+    largest = float(logits[best])
+    logsumexp = largest + float(np.log(np.exp(logits - largest).sum()))
+    state = call.numbers(of_step(signatures.PROJECTED_ACTIVATIONS, step))[0, 0]
+    tokens = np.arange(len(logits)) if scored is None else scored
+    return DraftStep(int(tokens[best]), largest, logsumexp, state, logits, tokens)
