@@ -30,6 +30,7 @@ from paceline_export.checkpoint import CONFIG, open_pair, open_target, stored_te
 from paceline_export.lower import litertlm, tflite_read
 from paceline_export.lower.litertlm_signatures import LiteRtLmProfile
 from paceline_export.lower.tflite import DRAFTER, TARGET, ModelFile, token_tables
+from paceline_export.npu.nnapi import lint, lint_table
 from paceline_export.stored import open_stored
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -150,6 +151,11 @@ READERS = {
         _in_bundle("drafter.tflite"),
         mutations.head,
         lambda places: tflite_read.stored_tensors(places.bundle / "drafter.tflite"),
+    ),
+    "tflite operators": Reader(
+        _in_bundle("target.tflite"),
+        mutations.head,
+        lambda places: lint_table(lint(places.bundle / "target.tflite")),
     ),
     "stored tflite": Reader(_in_bundle("target.tflite"), mutations.head, _stored),
     "stored weights.json": Reader(_in_bundle(WEIGHTS_FILE), mutations.document, _stored),
