@@ -29,11 +29,13 @@ class Placement:
     Attributes:
         partitions: programs for the chip; each time the CPU takes over in between costs a transfer.
         on_cpu: operators that are left, with their counts.
+        program_bytes: of all programs, each counted once; signatures may share one.
     """
 
     signature: str
     partitions: int
     on_cpu: dict[str, int]
+    program_bytes: int
 
     @property
     def whole(self) -> bool:
@@ -78,7 +80,7 @@ def programs(file: Path) -> dict[str, Program]:
         if not placed.whole:
             left = ", ".join(f"{count} {operator}" for operator, count in placed.on_cpu.items()) or "nothing"
             raise InputError(f"{file}: {name} is {placed.partitions} programs, and {left} on the CPU; only whole ones can run.")
-        options = flexbuffers.GetRoot(graph.Operators(0).CustomOptionsAsNumpy().tobytes()).AsMap
+        options = _options(graph.Operators(0))
         start, size = options["bytecode_offset"].Value, options["bytecode_size"].Value
         if not 0 < start <= start + size <= len(content):
             raise InputError(f"{file}: the program of {name} ends outside the file; compile the bundle again.")
@@ -105,14 +107,20 @@ def _signatures(file: Path) -> list[tuple[str, Any, Any, Any]]:
 
 
 def _placement(name: str, graph: Any, model: Any) -> Placement:
-    dispatched, left = 0, Counter[str]()
+    dispatched, left, places = 0, Counter[str](), dict[int, int]()
     for operator in map(graph.Operators, range(graph.OperatorsLength())):
         code = model.OperatorCodes(operator.OpcodeIndex())
         if code.CustomCode() == DISPATCH:
             dispatched += 1
+            options = _options(operator)
+            places[options["bytecode_offset"].Value] = options["bytecode_size"].Value
         else:
             left[OPERATORS.get(code.BuiltinCode(), f"operator {code.BuiltinCode()}")] += 1
-    return Placement(name, dispatched, dict(left))
+    return Placement(name, dispatched, dict(left), sum(places.values()))
+
+
+def _options(operator: Any) -> Any:
+    return flexbuffers.GetRoot(operator.CustomOptionsAsNumpy().tobytes()).AsMap
 
 
 def _ports(graph: Any, maps: Iterable[Any]) -> dict[str, Port]:

@@ -17,6 +17,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from paceline.errors import InputError
 from paceline.npu.qnn import PROVIDER, hexagon_session
 from paceline.signatures import Port
 from paceline_export.npu.compiled import Program, programs
@@ -64,7 +65,14 @@ class HexagonEmulator:
 
 
 def wrapped(program: Program) -> bytes:
-    """An ONNX model of one node that is the chip's program."""
+    """An ONNX model of one node that is the chip's program.
+
+    Raises:
+        InputError: the program does not know a tensor; the emulator would end this process.
+    """
+    for port in (*program.inputs.values(), *program.outputs.values()):
+        if port.name.encode() not in program.content:
+            raise InputError(f"the program {program.name} has no tensor {port.name}; compile the bundle again.")
     given, made = ([_value(port) for port in ports.values()] for ports in (program.inputs, program.outputs))
     attributes: dict[str, int | str] = {
         "main_context": 1,

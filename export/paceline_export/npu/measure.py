@@ -140,7 +140,7 @@ class CheckpointTables:
     target: Target
 
     def look_up(self, tokens: NDArray[np.int64], rows: int) -> dict[str, NDArray[np.float32]]:
-        """See `paceline.npu.graphs.TokenTables`."""
+        """See `paceline.npu.runners.TokenTables`."""
         config, found = self.target.config, {}
         found[signatures.EMBEDDINGS] = self._rows(TABLE, tokens, rows)[None] * np.float32(config.hidden_size**0.5)
         if config.per_layer_size:

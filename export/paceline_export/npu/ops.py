@@ -255,8 +255,8 @@ class NpuOps(PlainOps):
         return f"a{self._count}"
 
     def _label(self, name: str) -> str:
-        """Names of tensors are unique in a graph; those of a later step have its number behind them."""
-        return f"{name}.{self._step}" if name and self._step > 1 else name
+        """Names of tensors are unique in a graph; those of a later step have its number behind them. QNN takes no dots."""
+        return f"{name}_step_{self._step}" if name and self._step > 1 else name
 
 
 def _steps(described: Any) -> tuple[float, int] | None:

@@ -15,8 +15,8 @@ from paceline.drafts import RowPath
 from paceline.kv_cache import KVCache, aligned_zeros
 from paceline.npu.profile import NpuProfile
 from paceline.npu.rows import NpuRows
-from paceline.npu.runners import Runner
-from paceline.npu.signatures import COSINES, MASK, SINES, draft_name, of_step, signature_name
+from paceline.npu.runners import Runner, TokenTables
+from paceline.npu.signatures import COSINES, MASK, SINES, TOKEN, draft_name, of_step, signature_name
 from paceline.signatures import CacheKind, Signature
 
 
@@ -79,7 +79,9 @@ class StaticCall:
 class NpuTarget:
     """The target's calls on one cache."""
 
-    def __init__(self, runner: Runner, profile: NpuProfile, listed: Mapping[str, Signature], rows: NpuRows, tables: Any):
+    def __init__(
+        self, runner: Runner, profile: NpuProfile, listed: Mapping[str, Signature], rows: NpuRows, tables: TokenTables
+    ):
         self.runner, self.profile, self.listed, self.rows, self.tables = runner, profile, listed, rows, tables
         self._calls: dict[int, StaticCall] = {}
 
@@ -115,33 +117,74 @@ class NpuTarget:
 
 
 class NpuDrafter:
-    """The drafter's calls on one cache. An unrolled call answers the steps that follow it, if they go on as it did."""
+    """The drafter's calls on one cache.
+
+    Where there is an unrolled signature, the first step of a round runs it, and the steps that follow are answered by what it
+    has computed, as long as they go on with its own tokens and states; others are calls of one step.
+    """
 
     def __init__(
-        self, runner: Runner, profile: NpuProfile, listed: Mapping[str, Signature], rows: NpuRows, tables: Any, offset: int
+        self,
+        runner: Runner,
+        profile: NpuProfile,
+        listed: Mapping[str, Signature],
+        rows: NpuRows,
+        tables: TokenTables,
+        offset: int,
     ):
         self.runner, self.profile, self.listed, self.rows = runner, profile, listed, rows
         self.tables, self.offset = tables, offset
-        self._call: StaticCall | None = None
-        self._shown: tuple[int, int] | None = None
+        self._calls: dict[int, StaticCall] = {}
+        self._shown: dict[int, tuple[int, int]] = {}
+        self._ahead: list[DraftStep] = []  # the last step that was given out, and those behind it
 
     def draft(self, token: int, hidden: NDArray[np.float32]) -> DraftStep:
         """See `Graphs.draft`."""
+        if self.rows.cover(self.rows.cache.length):
+            self._calls.clear()
+            self._shown.clear()
+        if self._ahead:
+            last, *later = self._ahead
+            if later and token == last.token and hidden is last.state:
+                self._ahead = later
+                return later[0]
+        self._ahead = self._steps(token, hidden)
+        return self._ahead[0]
+
+    def _steps(self, token: int, hidden: NDArray[np.float32]) -> list[DraftStep]:
+        begins = self._shown.get(1) != self._place and self._shown.get(self._most) != self._place
+        steps = self._most if begins else 1
+        call = self._prepared(steps)
+        if steps == 1:
+            embedded = self.tables.look_up(np.array([token]), 1)[signatures.EMBEDDINGS]
+            call.put(signatures.ACTIVATIONS, np.concatenate([embedded, hidden[None, None]], axis=2))
+        else:
+            call.arrays[TOKEN][0] = token
+            call.put(signatures.ACTIVATIONS, hidden[None, None])
+        call.run()
+        return [_step(call, step) for step in range(steps)]
+
+    @property
+    def _most(self) -> int:
+        return self.profile.draft_steps[-1]
+
+    @property
+    def _place(self) -> tuple[int, int]:
+        """Where the committed rows are; it changes from round to round."""
+        return self.rows.cache.length, self.rows.cache.local_start
+
+    def _prepared(self, steps: int) -> StaticCall:
         cache = self.rows.cache
-        if self.rows.cover(cache.length) or self._call is None:
-            name = draft_name(1, self.rows.context, self.profile.contexts)
-            self._call = StaticCall(self.runner, self.profile, "drafter", name, self.listed[name], self.rows.arrays)
-            self._shown = None
-        call = self._call
-        if self._shown != (cache.length, cache.local_start):
+        if steps not in self._calls:
+            name = draft_name(steps, self.rows.context, self.profile.contexts)
+            self._calls[steps] = StaticCall(self.runner, self.profile, "drafter", name, self.listed[name], self.rows.arrays)
+        call = self._calls[steps]
+        if self._shown.get(steps) != self._place:
             # Constant in a round: every step stands where the pending token will be written.
             call.rotate(np.array([cache.length + self.offset]))
             call.see(cache, 0, cache.length)
-            self._shown = (cache.length, cache.local_start)
-        embedded = self.tables.look_up(np.array([token]), 1)[signatures.EMBEDDINGS]
-        call.put(signatures.ACTIVATIONS, np.concatenate([embedded, hidden[None, None]], axis=2))
-        call.run()
-        return _step(call, 0)
+            self._shown[steps] = self._place
+        return call
 
 
 def _step(call: StaticCall, step: int) -> DraftStep:

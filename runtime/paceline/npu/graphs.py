@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +12,6 @@ from paceline.drafts import RowPath
 from paceline.npu.calls import NpuDrafter, NpuTarget
 from paceline.npu.rows import NpuRows
 from paceline.signatures import CacheSpec
-
-
-class TokenTables(Protocol):
-    """The token tables, which stay on the CPU."""
-
-    def look_up(self, tokens: NDArray[np.int64], rows: int) -> dict[str, NDArray[np.float32]]:
-        """The embeddings of `tokens`, by the name of the input that wants them, padded to `rows`."""
 
 
 class NpuGraphs:

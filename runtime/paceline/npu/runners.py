@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from paceline.backends.litert.expected import require_signatures
@@ -23,6 +24,13 @@ class Runner(Protocol):
 
     def describe(self) -> str:
         """What runs the graphs, in a few words."""
+
+
+class TokenTables(Protocol):
+    """The token tables, which stay on the CPU."""
+
+    def look_up(self, tokens: NDArray[np.int64], rows: int) -> dict[str, NDArray[np.float32]]:
+        """The embeddings of `tokens`, by the name of the input that wants them, padded to `rows`."""
 
 
 class LiteRtKernels:

@@ -1,0 +1,90 @@
+"""A bundle's compiled programs on an emulator, through the whole loop, beside the same graphs on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.backends.litert.model import Environment
+from paceline.backends.names import NPU
+from paceline.bundle import Bundle
+from paceline.errors import InputError
+from paceline.machine import usable_cores
+from paceline.model import Model
+from paceline.npu.backend import NpuBackend, npu_files, read_profile
+from paceline.npu.runners import LiteRtKernels, Runner
+from paceline.text import load_tokenizer
+from paceline_export.npu.compare import ALIKE, Compared, ComparingRunner, compared
+from paceline_export.npu.emulator import HexagonEmulator
+
+PARTS = ("target", "drafter")
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """What came of it.
+
+    Attributes:
+        cosines: part -> the smallest of all calls.
+        difference: the largest between two logits of the target.
+    """
+
+    soc: str
+    dtype: str
+    texts: list[Compared]
+    cosines: dict[str, float]
+    difference: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether nothing but rounding sets the two apart."""
+        alike = all(cosine >= ALIKE[self.dtype] for cosine in self.cosines.values())
+        return alike and all(text.explained(self.difference) for text in self.texts)
+
+
+def emulate(
+    bundle: Bundle, soc: str, prompts: Sequence[str], new_tokens: int, drafts: int, wait: Callable[[str], None]
+) -> Emulation:
+    """Continues prompts on both.
+
+    Args:
+        bundle: opened, and compiled for `soc`.
+        wait: called with what is being done.
+
+    Raises:
+        InputError: the bundle lacks graphs for the chip, or the emulator is not installed or knows no such chip.
+    """
+    profile = read_profile(bundle)
+    wait(f"loading the programs for {soc}")
+    kernels = LiteRtKernels(Environment(), npu_files(bundle), usable_cores())
+    emulator = HexagonEmulator(compiled_files(bundle, soc), soc)
+    listed = {part: profile.signatures(bundle.manifest, part) for part in PARTS}
+    runner = ComparingRunner(emulator, kernels, profile, listed)
+    models = _model(bundle, runner), _model(bundle, kernels)
+    texts = []
+    for text in compared(*models, prompts, new_tokens, drafts):
+        texts.append(text)
+        wait(f"emulated {len(texts)} of {len(prompts)} prompts")
+    cosines = {part: min(noted) for part, noted in runner.cosines.items()}
+    return Emulation(soc, profile.dtype, texts, cosines, runner.difference)
+
+
+def compiled_files(bundle: Bundle, soc: str) -> dict[str, Path]:
+    """The graphs that were compiled for a chip, by part.
+
+    Raises:
+        InputError: there are none; the text names the chips that there are.
+    """
+    graphs = bundle.manifest.graphs.get(f"{NPU}.{soc}")
+    if graphs is None:
+        held = ", ".join(name.partition(".")[2] for name in bundle.manifest.graphs if name.startswith(f"{NPU}.")) or "none"
+        raise InputError(
+            f"{bundle.folder} is compiled for {held}, and not for {soc}; run: paceline npu compile {bundle.folder} --soc {soc}"
+        )
+    return {part: bundle.folder / name for part, name in graphs.parts.items()}
+
+
+def _model(bundle: Bundle, runner: Runner) -> Model:
+    backend = NpuBackend(bundle, runner, PARTS, None, weight_cache=False)
+    return Model(bundle, load_tokenizer(bundle.folder), backend, backend.profile.contexts[-1])
