@@ -12,7 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import Protocol
 
-from paceline.backends.names import LITERT, NPU, ONNXRUNTIME
+from paceline.backends.names import LITERT, ONNXRUNTIME
 from paceline.bundle import (
     CHAT_TEMPLATE,
     DRAFTER_CONFIG,
@@ -35,7 +35,7 @@ from paceline_export.lower import onnx, tflite
 from paceline_export.lower.caches import cache_specs, drafter_caches
 from paceline_export.lower.litertlm_signatures import LiteRtLmProfile
 from paceline_export.model.target import TABLE
-from paceline_export.npu.write import NpuOptions, write_npu
+from paceline_export.npu.write import NpuOptions, write_static
 from paceline_export.preflight import require_room
 from paceline_export.quantize import Scheme
 from paceline_export.recipes import DEFAULT_RECIPE, F32, RECIPES, Recipe
@@ -98,7 +98,7 @@ def export(
         recipe: what the weights are stored as.
         progress: called after every tensor written and every piece hashed.
         note: called with a sentence on what a user should know of the bundle.
-        npu: graphs for a neural processor, beside the TFLite ones; None writes none.
+        npu: graphs for neural processors, beside the TFLite ones; None writes none.
 
     Raises:
         InputError: a checkpoint is refused, `out` exists, or disk or memory will not do. Nothing is written then.
@@ -128,7 +128,7 @@ def export(
                 folder, target, drafter, *roundings, partial(progress, name)
             )
         if npu:
-            graphs[NPU] = write_npu(folder, target, drafter, npu, progress)
+            graphs |= write_static(folder, target, drafter, npu, progress, note)
         shutil.copyfile(target_folder / CONFIG, folder / TARGET_CONFIG)
         shutil.copyfile(drafter_folder / CONFIG, folder / DRAFTER_CONFIG)
         for name in COPIED:

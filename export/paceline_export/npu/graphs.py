@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,7 +30,7 @@ from paceline_export.lower.flatbuffer import Subgraph, Tensor, TfliteFile
 from paceline_export.lower.tflite_weights import IntegerWeight
 from paceline_export.model.drafter import draft_choice, draft_layers
 from paceline_export.model.target import TABLE, Embedded, fill_rows, finish_rows
-from paceline_export.npu.numbers import Numbers, quantization
+from paceline_export.npu.numbers import Numbers
 from paceline_export.npu.ops import NpuChoice, NpuOps
 from paceline_export.rounding import Rounding
 from paceline_export.weights import Weight
@@ -41,27 +41,28 @@ class NpuModel:
     """A file under construction.
 
     Attributes:
-        numbers: of its tensors.
-        rounding: of its matrices.
+        ops: makes the op set of a subgraph.
+        dtype: of inputs and outputs.
         signatures: those that are finished.
         masked: see `NpuOps`; the same in all signatures.
     """
 
-    numbers: Numbers
-    rounding: Rounding
+    ops: Callable[[Subgraph], NpuOps]
+    dtype: str
     tflite: TfliteFile = field(default_factory=TfliteFile)
-    integers: dict[str, IntegerWeight] = field(default_factory=dict)
     signatures: dict[str, Signature] = field(default_factory=dict)
     masked: dict[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, numbers: Numbers, rounding: Rounding) -> NpuModel:
+        """With matrices as `rounding` has them, and all else as `numbers`."""
+        integers: dict[str, IntegerWeight] = {}
+        return cls(lambda graph: NpuOps(graph, rounding, integers, numbers=numbers), numbers.dtype)
+
     def entry(self, name: str, signature: Signature, specs: Sequence[CacheSpec], config: Decoder) -> NpuEntry:
         """A signature, its inputs read by the op set."""
-        op = NpuOps(Subgraph(self.tflite, name), self.rounding, self.integers, numbers=self.numbers)
-        inputs = {}
-        for port in signature.inputs:
-            inputs[port.name] = made = op.graph.input(port)
-            if port.dtype == self.numbers.dtype:
-                op.graph.graph.tensors[made.index].quantization = quantization(self.numbers.scale(port.name))
+        op = self.ops(Subgraph(self.tflite, name))
+        inputs = {port.name: op.input(port) for port in signature.inputs}
         for spec in specs:
             op.read(spec.layer, spec.kind, inputs[spec.key], inputs[spec.value])
         for kind, rope in config.ropes.items():
@@ -91,18 +92,16 @@ class NpuEntry:
         self.model.masked.update(self.op.masked)
 
 
-def target_graphs(
-    target: Target, numbers: Numbers, rounding: Rounding, contexts: Sequence[int], rows: Sequence[int] = ROWS
-) -> NpuModel:
-    """The target's signatures, for each number of rows and each context."""
-    config, model = target.config, NpuModel(numbers, rounding)
+def target_graphs(model: NpuModel, target: Target, contexts: Sequence[int], rows: Sequence[int] = ROWS) -> NpuModel:
+    """Adds the target's signatures, for each number of rows and each context."""
+    config = target.config
     specs = cache_specs(config)
     per_layer = (len(config.layers), config.per_layer_size) if config.per_layer_size else None
     for context in contexts:
         for count in rows:
             name = signature_name(count, context, contexts)
             sizes = config.window, config.hidden_size, config.vocab_size, per_layer, count, context
-            signature = npu_target(specs, *sizes, numbers.dtype)
+            signature = npu_target(specs, *sizes, model.dtype)
             entry = model.entry(name, signature, specs, config)
             embeddings = (entry.inputs.get(name) for name in (signatures.EMBEDDINGS, signatures.PER_LAYER_EMBEDDINGS))
             filled = fill_rows(entry.op, config, target.weights, Embedded(*embeddings))
@@ -117,17 +116,17 @@ def target_graphs(
 
 
 def drafter_graphs(
-    target: Target, drafter: Drafter, numbers: Numbers, rounding: Rounding, contexts: Sequence[int], steps: Sequence[int]
+    model: NpuModel, target: Target, drafter: Drafter, contexts: Sequence[int], steps: Sequence[int]
 ) -> NpuModel:
-    """The drafter's signatures, for each number of steps and each context."""
-    config, model = drafter.config, NpuModel(numbers, rounding)
+    """Adds the drafter's signatures, for each number of steps and each context."""
+    config = drafter.config
     specs = drafter_caches(target.config, config)
     clusters = config.head.top_k if config.head else 0
     for context in contexts:
         for count in steps:
             sizes = config.window, config.target_hidden_size, config.scored_tokens, clusters, context, count
             name = draft_name(count, context, contexts)
-            signature = npu_drafter(specs, *sizes, numbers.dtype)
+            signature = npu_drafter(specs, *sizes, model.dtype)
             entry = model.entry(name, signature, specs, config)
             entry.finish(_steps(entry, drafter, count, _scaled(target.weights[TABLE])))
     return model

@@ -40,10 +40,9 @@ BURIED = 16.0
 
 @dataclass(frozen=True)
 class Measured:
-    """The ranges of a pair."""
+    """Attributes: parts: target and drafter -> the ranges of their tensors."""
 
-    target: Ranges
-    drafter: Ranges
+    parts: dict[str, Ranges]
 
 
 def measure(
@@ -62,8 +61,8 @@ def measure(
         wait: called with the number of each prompt.
     """
     models = {
-        "target": target_graphs(target, Floats(), Rounding({}), (GROWTH_SLOTS,), (1,)),
-        "drafter": drafter_graphs(target, drafter, Floats(), Rounding({}), (GROWTH_SLOTS,), (1,)),
+        "target": target_graphs(NpuModel.of(Floats(), Rounding({})), target, (GROWTH_SLOTS,), (1,)),
+        "drafter": drafter_graphs(NpuModel.of(Floats(), Rounding({})), target, drafter, (GROWTH_SLOTS,), (1,)),
     }
     files = {part: folder / f"{part}.measured.tflite" for part in models}
     for part, model in models.items():
@@ -77,7 +76,7 @@ def measure(
         file.unlink()
     ranges = {part: settled(observer.ranges[part], model.masked) for part, model in models.items()}
     shared = {name: ranges["target"][name] for name in ranges["drafter"] if name.startswith("kv_cache")}
-    return Measured(ranges["target"], {**ranges["drafter"], **shared})
+    return Measured({"target": ranges["target"], "drafter": {**ranges["drafter"], **shared}})
 
 
 def _loop(target: Target, models: Mapping[str, NpuModel], runner: ObservingRunner) -> tuple[TargetLoop, DraftLoop]:

@@ -15,7 +15,7 @@ from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
 from paceline.npu.scales import Scale
-from paceline.signatures import CacheKind
+from paceline.signatures import CacheKind, Port
 from paceline_export.config import ClusteredHead
 from paceline_export.lower.flatbuffer import Builtin, Tensor
 from paceline_export.lower.tflite_plain import KEEPS_DIMENSIONS, TAKES_INT4, PlainOps
@@ -57,6 +57,13 @@ class NpuOps(PlainOps):
     masked: dict[str, str] = field(default_factory=dict)
     _step: int = 0
     _count: int = 0
+
+    def input(self, port: Port) -> Tensor:
+        """An input of the signature, at the scale that has its name."""
+        made = self.graph.input(port)
+        if port.dtype == self.numbers.dtype:
+            self._tensor(made).quantization = quantization(self.numbers.scale(port.name))
+        return made
 
     def begin_step(self) -> None:
         """The tensors that follow are those of a new drafter step, and have the ranges of the others'."""

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from pathlib import Path
 
+from paceline.backends.names import NNAPI, NPU
 from paceline.errors import InputError
 from paceline.manifest import GraphFiles
-from paceline.npu.profile import PROFILE_FILE, NpuProfile
-from paceline.npu.scales import BITS, Scale
+from paceline.npu.profile import NpuProfile, profile_file
+from paceline.npu.scales import Scale
 from paceline.npu.signatures import ROWS
 from paceline.text import encode, load_tokenizer
 from paceline_export.checkpoint import Drafter, Target
+from paceline_export.lower.flatbuffer import Subgraph
 from paceline_export.npu.graphs import NpuModel, drafter_graphs, target_graphs
-from paceline_export.npu.measure import measure, rotations
-from paceline_export.npu.numbers import Integers
+from paceline_export.npu.measure import Measured, measure, rotations
+from paceline_export.npu.nnapi import PROMISED_LEVEL, lint
+from paceline_export.npu.nnapi_ops import NnapiOps
+from paceline_export.npu.numbers import Integers, Ranges
 from paceline_export.recipes import RECIPES, Recipe
 from paceline_export.rounding import Rounding
 
-TARGET, DRAFTER = "target.npu.tflite", "drafter.npu.tflite"
+NNAPI_RECIPE = "int8 products"
 MOST_UNROLLED = 8
 Report = Callable[[str, str, int], None]  # stage, tensor or text, bytes
 
@@ -56,12 +60,15 @@ class NpuOptions:
     """What of the graphs is the user's choice.
 
     Attributes:
+        profiles: NPU, NNAPI or both.
+        recipe: of the profile NPU.
         contexts: slots of the full caches, of each size that the graphs have.
         unrolled: steps of a second drafter signature, with the token table inside; 1 is none.
         prompts: texts that the ranges are measured on.
     """
 
     prompts: tuple[str, ...]
+    profiles: tuple[str, ...] = (NPU,)
     recipe: str = "a16w8"
     contexts: tuple[int, ...] = (1024, 4096)
     unrolled: int = 1
@@ -82,47 +89,87 @@ class NpuOptions:
     def within(self, max_positions: int) -> NpuOptions:
         """The same for a model of a given limit: no context is longer."""
         contexts = tuple(sorted({min(size, max_positions) for size in self.contexts}))
-        return NpuOptions(self.prompts, self.recipe, contexts, self.unrolled)
+        return replace(self, contexts=contexts)
 
     def written_bytes(self, target: Target, drafter: Drafter) -> int:
         """Of weights: as float32, which are gone afterwards, and as integers; for progress and free space."""
         matrices = [prod(w.shape) for model in (target, drafter) for w in model.weights.values() if len(w.shape) == 2]
         table = prod(target.weights["model.embed_tokens.weight"].shape) if self.unrolled > 1 else 0
-        return sum(matrices) * 5 + table * BITS[NPU_RECIPES[self.recipe].dtype] // 8
+        per_profile = sum(matrices) + 4 * table
+        return 4 * sum(matrices) + len(self.profiles) * per_profile
 
 
-def write_npu(folder: Path, target: Target, drafter: Drafter, options: NpuOptions, report: Report) -> GraphFiles:
-    """Writes the graphs and npu.json into `folder`.
+def write_static(
+    folder: Path, target: Target, drafter: Drafter, options: NpuOptions, report: Report, note: Callable[[str], None]
+) -> dict[str, GraphFiles]:
+    """Writes the graphs of every profile, and a file that describes each, into `folder`.
+
+    Args:
+        note: called with a sentence on what a user should know of the bundle.
+
+    Returns:
+        profile -> its graphs.
 
     Raises:
         InputError: a prompt cannot be made into tokens.
     """
     options = options.within(target.config.max_positions)
-    recipe, tokenizer = NPU_RECIPES[options.recipe], load_tokenizer(target.folder)
+    tokenizer = load_tokenizer(target.folder)
     prompts = [encode(tokenizer, prompt) for prompt in options.prompts]
-    ranges = measure(
-        folder, target, drafter, prompts, partial(report, "npu: float32"), lambda text: report("npu: measuring", text, 0)
-    )
-    numbers = {"target": Integers(recipe.dtype, ranges.target), "drafter": Integers(recipe.dtype, ranges.drafter)}
-    roundings = Rounding(recipe.target.target(target.weights)), Rounding(recipe.drafter.drafter(drafter.weights))
-    contexts, steps = options.contexts, options.steps
-    models = {
-        "target": target_graphs(target, numbers["target"], roundings[0], contexts),
-        "drafter": drafter_graphs(target, drafter, numbers["drafter"], roundings[1], contexts, steps),
+    ranges = measure(folder, target, drafter, prompts, partial(report, "float32"), lambda text: report("ranges", text, 0))
+    written = {}
+    for profile in options.profiles:
+        recipe = options.recipe if profile == NPU else NNAPI_RECIPE
+        models, scales, dtype = _empty(profile, NPU_RECIPES[options.recipe], target, drafter, ranges)
+        target_graphs(models["target"], target, options.contexts)
+        drafter_graphs(models["drafter"], target, drafter, options.contexts, options.steps)
+        files = {part: f"{part}.{profile}.tflite" for part in models}
+        for part, model in models.items():
+            model.tflite.save(folder / files[part], partial(report, profile))
+        ports = {part: _ports(model) for part, model in models.items()}
+        described = NpuProfile(
+            recipe,
+            dtype,
+            options.contexts,
+            ROWS,
+            options.steps,
+            drafter.config.head.top_k if drafter.config.head else 0,
+            rotations(target),
+            {part: {name: scale for name, scale in scales[part].items() if name in ports[part]} for part in models},
+        )
+        (folder / profile_file(profile)).write_text(described.to_json(), encoding="utf-8")
+        signatures = {
+            files[part]: {name: s.to_json() for name, s in model.signatures.items()} for part, model in models.items()
+        }
+        written[profile] = GraphFiles(files, signatures)
+        if profile == NNAPI:
+            for file in files.values():
+                if broken := len(lint(folder / file).findings):
+                    note(f"{file} breaks {broken} of NNAPI's rules at feature level {PROMISED_LEVEL}; see paceline npu lint.")
+    return written
+
+
+def _empty(
+    profile: str, recipe: NpuRecipe, target: Target, drafter: Drafter, ranges: Measured
+) -> tuple[dict[str, NpuModel], dict[str, dict[str, Scale]], str]:
+    """Models without signatures, the scale of every tensor that has one, and the dtype."""
+    if profile == NNAPI:
+        made = {part: NpuModel(partial(_nnapi_ops, found), "float32") for part, found in ranges.parts.items()}
+        return made, {part: {} for part in made}, "float32"
+    roundings = {
+        "target": Rounding(recipe.target.target(target.weights)),
+        "drafter": Rounding(recipe.drafter.drafter(drafter.weights)),
     }
-    files = {"target": TARGET, "drafter": DRAFTER}
-    for part, model in models.items():
-        model.tflite.save(folder / files[part], partial(report, f"npu: {recipe.dtype}"))
-    clusters = drafter.config.head.top_k if drafter.config.head else 0
-    scales = {part: _scales(model, numbers[part]) for part, model in models.items()}
-    profile = NpuProfile(recipe.name, recipe.dtype, contexts, ROWS, steps, clusters, rotations(target), scales)
-    (folder / PROFILE_FILE).write_text(profile.to_json(), encoding="utf-8")
-    described = {files[part]: {name: s.to_json() for name, s in model.signatures.items()} for part, model in models.items()}
-    return GraphFiles(files, described)
+    numbers = {part: Integers(recipe.dtype, found) for part, found in ranges.parts.items()}
+    models = {part: NpuModel.of(numbers[part], roundings[part]) for part in numbers}
+    scales = {part: {name: numbers[part].scale(name) for name in sorted(found)} for part, found in ranges.parts.items()}
+    return models, scales, recipe.dtype
 
 
-def _scales(model: NpuModel, numbers: Integers) -> dict[str, Scale]:
-    """Of the signatures' inputs and outputs, by name; outputs of later steps are not named."""
-    ports = {port.name: port for s in model.signatures.values() for port in (*s.inputs, *s.outputs)}
-    integers = [name for name, port in ports.items() if port.dtype == numbers.dtype and name in numbers.ranges]
-    return {name: numbers.scale(name) for name in sorted(integers)}
+def _nnapi_ops(ranges: Ranges, graph: Subgraph) -> NnapiOps:
+    return NnapiOps(graph, Rounding({}), {}, ranges=ranges)
+
+
+def _ports(model: NpuModel) -> set[str]:
+    """Names of the signatures' inputs and outputs."""
+    return {port.name for signature in model.signatures.values() for port in (*signature.inputs, *signature.outputs)}

@@ -2,4 +2,5 @@
 
 LITERT = "litert"
 ONNXRUNTIME = "onnxruntime"
-NPU = "npu"  # graphs of integers for a neural processor, beside those of litert
+# Graphs of fixed sizes for neural processors, beside those of litert: of integers, and within what NNAPI can run.
+NPU, NNAPI = "npu", "nnapi"

@@ -15,7 +15,7 @@ from paceline.errors import InputError
 from paceline.kv_cache import KVCache
 from paceline.npu.calls import NpuDrafter, NpuTarget
 from paceline.npu.graphs import NpuGraphs
-from paceline.npu.profile import PROFILE_FILE, NpuProfile
+from paceline.npu.profile import NpuProfile, profile_file
 from paceline.npu.rows import NpuRows
 from paceline.npu.runners import Runner
 from paceline.reading import read_text
@@ -26,7 +26,15 @@ class NpuBackend:
 
     name = NPU
 
-    def __init__(self, bundle: Bundle, runner: Runner, placed: Collection[str], threads: int | None, weight_cache: bool):
+    def __init__(
+        self,
+        bundle: Bundle,
+        runner: Runner,
+        placed: Collection[str],
+        threads: int | None,
+        weight_cache: bool,
+        profile: str = NPU,
+    ):
         """Loads what the CPU is to run.
 
         Args:
@@ -34,11 +42,13 @@ class NpuBackend:
             runner: of the graphs for a neural processor.
             placed: target, drafter or both: what it runs.
             threads, weight_cache: of the CPU's part, see `LiteRtBackend`.
+            profile: of the graphs: NPU or NNAPI.
 
         Raises:
             InputError: the bundle has no such graphs, or they are not those of the manifest.
         """
-        self.manifest, self.profile, self.runner, self.placed = bundle.manifest, read_profile(bundle), runner, placed
+        self.manifest, self.runner, self.placed = bundle.manifest, runner, placed
+        self.profile = read_profile(bundle, profile)
         self.cpu = LiteRtBackend(bundle, threads, weight_cache, [part for part in MODELS if part not in placed])
 
     def bind(self, cache: KVCache) -> NpuGraphs:
@@ -66,22 +76,22 @@ class NpuBackend:
         return f"{parts} ({self.profile.recipe}) on {self.runner.describe()}{others}"
 
 
-def read_profile(bundle: Bundle) -> NpuProfile:
-    """What npu.json of a bundle says.
+def read_profile(bundle: Bundle, profile: str = NPU) -> NpuProfile:
+    """What a bundle says of its graphs of a profile.
 
     Raises:
-        InputError: the bundle has no graphs for a neural processor, or the file cannot be read.
+        InputError: the bundle has no such graphs, or the file cannot be read.
     """
-    if NPU not in bundle.manifest.graphs or PROFILE_FILE not in bundle.manifest.files:
-        raise InputError(f"{bundle.folder} has no graphs for an NPU; export it with --profile npu.")
-    file = bundle.folder / PROFILE_FILE
+    name = profile_file(profile)
+    if profile not in bundle.manifest.graphs or name not in bundle.manifest.files:
+        raise InputError(f"{bundle.folder} has no graphs of the profile {profile}; export it with --profile {profile}.")
     try:
-        text = read_text(file)
+        text = read_text(bundle.folder / name)
     except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read ({error}); export the bundle again.") from None
-    return NpuProfile.from_json(text, str(file))
+        raise InputError(f"{bundle.folder / name} cannot be read ({error}); export the bundle again.") from None
+    return NpuProfile.from_json(text, str(bundle.folder / name))
 
 
-def npu_files(bundle: Bundle) -> dict[str, Path]:
-    """The graphs for a neural processor, by part, as they are before any compiler."""
-    return {part: bundle.folder / name for part, name in bundle.manifest.graphs[NPU].parts.items()}
+def npu_files(bundle: Bundle, profile: str = NPU) -> dict[str, Path]:
+    """The graphs of a profile, by part, as they are before any compiler."""
+    return {part: bundle.folder / name for part, name in bundle.manifest.graphs[profile].parts.items()}

@@ -1,4 +1,4 @@
-"""npu.json: what the graphs for a neural processor are, beside what the manifest says of the pair. BUNDLE.md specifies it."""
+"""npu.json and nnapi.json: what graphs of fixed sizes are, beside what the manifest says of the pair. See BUNDLE.md."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from paceline.errors import InputError
 from paceline.manifest import Manifest
-from paceline.npu.scales import BITS, Scale
+from paceline.npu.scales import Scale
 from paceline.npu.signatures import ROWS, draft_name, npu_drafter, npu_target, signature_name
 from paceline.reading import parse_json
 from paceline.signatures import CacheKind, Signature
 
-PROFILE_FILE = "npu.json"
 VERSION = 1
 MOST_CONTEXT, MOST_STEPS = 1 << 20, 16
+DTYPES = ("int16", "int8", "float32")
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Rotation:
 
 @dataclass(frozen=True)
 class NpuProfile:
-    """The content of npu.json.
+    """The content of npu.json, or of nnapi.json.
 
     Attributes:
         recipe: how the numbers were chosen, e.g. a16w8.
-        dtype: of the graphs' tensors: int16 or int8; float32 of graphs that are measured.
+        dtype: of inputs, outputs and KV rows; of DTYPES.
         contexts: slots of the full caches, of each size that there is, rising.
         rows: T of the target's signatures.
         draft_steps: steps of the drafter's signatures.
@@ -112,7 +112,7 @@ class NpuProfile:
 
     @classmethod
     def from_json(cls, text: str, where: str) -> NpuProfile:
-        """Parses npu.json.
+        """Parses the file.
 
         Raises:
             InputError: it is not such a file, or says what cannot be; `where` names it.
@@ -121,8 +121,8 @@ class NpuProfile:
             raw = parse_json(text)
             if raw["format_version"] != VERSION:
                 raise ValueError(f"format_version is {raw['format_version']!r}, and this paceline reads {VERSION}")
-            if raw["dtype"] not in BITS:
-                raise ValueError(f"dtype is {raw['dtype']!r}, and not one of {', '.join(BITS)}")
+            if raw["dtype"] not in DTYPES:
+                raise ValueError(f"dtype is {raw['dtype']!r}, and not one of {', '.join(DTYPES)}")
             rows = _rising(raw, "rows", max(ROWS))
             if 1 not in rows or not set(rows) <= set(ROWS):
                 raise ValueError(f"rows are {list(rows)}, and not 1 and some of {list(ROWS)}")
@@ -143,6 +143,11 @@ class NpuProfile:
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{where} does not describe graphs for an NPU ({error!r}); export the bundle again.") from None
+
+
+def profile_file(name: str) -> str:
+    """The file of a bundle that describes its graphs of a profile, NPU or NNAPI."""
+    return f"{name}.json"
 
 
 def _rising(raw: dict[str, Any], name: str, most: int) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-BITS = {"int8": 8, "int16": 16}
 SMALLEST = 1e-30  # a range, so that a tensor of zeros has a scale
 
 
