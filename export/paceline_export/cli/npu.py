@@ -17,7 +17,7 @@ from paceline.prompts import PROMPTS
 from paceline_export.npu.compare import ALIKE
 from paceline_export.npu.compile import compile_bundle
 from paceline_export.npu.compiled import Placement
-from paceline_export.npu.emulate import Emulation, emulate
+from paceline_export.npu.emulate import Emulation, apart
 from paceline_export.npu.nnapi import PROMISED_LEVEL, lint, lint_table
 
 SOC = "SM8750"
@@ -29,6 +29,11 @@ def configure(parser: ArgumentParser) -> None:
     _bundle(compiles)
     compiles.add_argument(
         "--soc", required=True, type=lambda text: text.split(","), metavar="SOC[,SOC]", help="chips, e.g. SM8750,SM8650"
+    )
+    compiles.add_argument(
+        "--share-weights",
+        action="store_true",
+        help="one copy of the weights for all signatures and not one for each; the emulator cannot run such programs",
     )
     emulates = actions.add_parser("emulate", help="the compiled programs, without a chip, beside the same graphs on the CPU")
     _bundle(emulates)
@@ -57,13 +62,16 @@ def _compile(options: Namespace) -> ExitCode:
     whole = True
     for soc in dict.fromkeys(options.soc):
         with Console(stderr=True).status("") as status:
-            found = compile_bundle(Bundle.open(options.bundle), soc, lambda text: status.update(f"compiling {text}"))
+            bundle = Bundle.open(options.bundle)
+            found = compile_bundle(bundle, soc, options.share_weights, lambda text: status.update(f"compiling {text}"))
         Console().print(placements_table(found, soc))
         if all(placed.whole for part in found.values() for placed in part):
             print(f"{options.bundle} has graphs for {soc} now")
         else:
             whole = False
-            print(f"{options.bundle} stays as it was: {soc} would need the CPU in the middle of a call")
+            print(
+                f"{options.bundle} stays as it was: {soc} would need the CPU inside a call; older chips take --npu-recipe a8w8"
+            )
     return ExitCode.SUCCESS if whole else ExitCode.CHECK_FAILED
 
 
@@ -83,9 +91,8 @@ def _emulate(options: Namespace) -> ExitCode:
     if options.new_tokens < 1 or not 0 <= options.draft <= 7:
         raise InputError(f"--new-tokens is {options.new_tokens} and --draft {options.draft}; give 1 or more, and 0 to 7.")
     prompts = options.prompt or (read_prompts(options.prompts) if options.prompts else PROMPTS)
-    bundle = Bundle.open(options.bundle)
-    with Console(stderr=True).status("") as status:
-        found = emulate(bundle, options.soc, prompts, options.new_tokens, options.draft, status.update)
+    with Console(stderr=True).status("emulating; a call takes some tenths of a second or more"):
+        found = apart(options.bundle, options.soc, tuple(prompts), options.new_tokens, options.draft)
     Console().print(_emulation_table(found))
     for part, cosine in found.cosines.items():
         print(f"{part}: the smallest cosine of its logits with the CPU's is {cosine:.6f}; allowed is {ALIKE[found.dtype]}")

@@ -28,6 +28,7 @@ class Vendor:
         manufacturer: as LiteRT's plugin is asked for it.
         package: of the libraries that compile.
         licence: of these libraries.
+        sharing: the plugin's option that lets all signatures share one copy of the weights; None where it has none.
     """
 
     name: str
@@ -35,9 +36,17 @@ class Vendor:
     manufacturer: str
     package: str
     licence: str
+    sharing: str | None = None
 
 
-QUALCOMM = Vendor("Qualcomm", "qualcomm", "Qualcomm", "onnxruntime_qnn", "Qualcomm's, in the package as Qualcomm_LICENSE.pdf")
+QUALCOMM = Vendor(
+    "Qualcomm",
+    "qualcomm",
+    "Qualcomm",
+    "onnxruntime_qnn",
+    "Qualcomm's, in the package as Qualcomm_LICENSE.pdf",
+    "--qualcomm_enable_weight_sharing=true",
+)
 VENDORS = (
     QUALCOMM,
     Vendor("MediaTek", "mediatek", "MediaTek", "ai_edge_litert_sdk_mediatek", "MediaTek's"),

@@ -20,24 +20,26 @@ from paceline_export.npu.compiled import Placement, placements
 from paceline_export.preflight import require_room
 
 COMPILER, PLUGINS = Path("tools/apply_plugin_main"), "vendors/{key}/compiler"
-# A program holds weights as its chip wants them; how much larger that makes them is a guess.
-GROWTH = 6
+# A program holds weights as its chip wants them, and a compiler needs room; how much is a guess.
+GROWTH = 2
 SAID = 3  # lines of the compiler's own errors that we pass on
 
 
-def compile_bundle(bundle: Bundle, soc: str, wait: Callable[[str], None]) -> dict[str, list[Placement]]:
+def compile_bundle(bundle: Bundle, soc: str, share: bool, wait: Callable[[str], None]) -> dict[str, list[Placement]]:
     """Adds graphs for a chip to a bundle: files and, last, their place in the manifest.
 
     Args:
         bundle: opened, with graphs for a neural processor.
         soc: the chip's name, e.g. SM8750.
+        share: one copy of the weights for all signatures, and not one for each.
         wait: called with what is being compiled.
 
     Returns:
         part -> where every signature of it runs. If one is not a single program, nothing has been added.
 
     Raises:
-        InputError: the bundle has no such graphs, or has those for this chip already; the chip or its libraries are unknown.
+        InputError: the bundle has no such graphs, or has those for this chip already; the chip or its libraries are unknown,
+            or its weights cannot be shared.
         PacelineError: the compiler fails.
     """
     graphs, name = bundle.manifest.graphs.get(NPU), f"{NPU}.{soc}"
@@ -46,22 +48,25 @@ def compile_bundle(bundle: Bundle, soc: str, wait: Callable[[str], None]) -> dic
     if name in bundle.manifest.graphs:
         raise InputError(f"{bundle.folder} has graphs for {soc} already; nothing is left to compile.")
     vendor = vendor_of(soc)
+    if share and vendor.sharing is None:
+        raise InputError(f"{vendor.name}'s compiler cannot share weights; leave --share-weights away.")
     sizes = sum(bundle.manifest.files[file].size for file in graphs.parts.values())
-    require_room(bundle.folder / name, GROWTH * sizes, 0)
+    copies = 1 if share else max(len(signatures) for signatures in graphs.signatures.values())
+    require_room(bundle.folder / name, GROWTH * copies * sizes, 0)
     remove_abandoned(bundle.folder, name)
     with workshop(bundle.folder / name) as folder:
         made, found = dict[str, Path](), dict[str, list[Placement]]()
         for part, file in graphs.parts.items():
             wait(f"{part} for {soc}")
             made[part] = folder / f"{part}.{name}.tflite"
-            compile_file(bundle.folder / file, made[part], soc, vendor)
+            compile_file(bundle.folder / file, made[part], soc, vendor, share)
             found[part] = placements(made[part])
         if all(placement.whole for part in found.values() for placement in part):
             _add(bundle, name, graphs, made)
     return found
 
 
-def compile_file(file: Path, out: Path, soc: str, vendor: Vendor) -> None:
+def compile_file(file: Path, out: Path, soc: str, vendor: Vendor, share: bool) -> None:
     """Compiles all signatures of a .tflite file.
 
     Raises:
@@ -80,6 +85,7 @@ def compile_file(file: Path, out: Path, soc: str, vendor: Vendor) -> None:
             f"--soc_model={soc.lower() if lowered else soc}",
             f"--libs={plugins}",
             "--err=--",
+            *([vendor.sharing] if share and vendor.sharing else []),
         ]
         paths = os.pathsep.join([*map(str, folders), common.construct_ld_library_path()])
         environment = os.environ | {"LD_LIBRARY_PATH": paths}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from paceline.backends.litert.model import Environment
 from paceline.backends.names import NPU
 from paceline.bundle import Bundle
-from paceline.errors import InputError
+from paceline.errors import InputError, PacelineError
 from paceline.machine import usable_cores
 from paceline.model import Model
 from paceline.npu.backend import NpuBackend, npu_files, read_profile
@@ -43,29 +47,42 @@ class Emulation:
         return alike and all(text.explained(self.difference) for text in self.texts)
 
 
-def emulate(
-    bundle: Bundle, soc: str, prompts: Sequence[str], new_tokens: int, drafts: int, wait: Callable[[str], None]
-) -> Emulation:
+def apart(folder: Path, soc: str, prompts: Sequence[str], new_tokens: int, drafts: int) -> Emulation:
+    """`emulate` in a process of its own, which an emulator that fails takes along.
+
+    Raises:
+        PacelineError: it did; or as `emulate`.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        try:
+            return pool.submit(_opened, folder, soc, prompts, new_tokens, drafts).result()
+        except BrokenProcessPool:
+            raise PacelineError(
+                f"the emulator broke off while it ran the programs for {soc}; it cannot run those with shared weights, so "
+                "export the bundle anew and compile it without --share-weights."
+            ) from None
+
+
+def _opened(folder: Path, *options: Any) -> Emulation:
+    return emulate(Bundle.open(folder), *options)
+
+
+def emulate(bundle: Bundle, soc: str, prompts: Sequence[str], new_tokens: int, drafts: int) -> Emulation:
     """Continues prompts on both.
 
     Args:
         bundle: opened, and compiled for `soc`.
-        wait: called with what is being done.
 
     Raises:
         InputError: the bundle lacks graphs for the chip, or the emulator is not installed or knows no such chip.
     """
     profile = read_profile(bundle)
-    wait(f"loading the programs for {soc}")
     kernels = LiteRtKernels(Environment(), npu_files(bundle), usable_cores())
     emulator = HexagonEmulator(compiled_files(bundle, soc), soc)
     listed = {part: profile.signatures(bundle.manifest, part) for part in PARTS}
     runner = ComparingRunner(emulator, kernels, profile, listed)
     models = _model(bundle, runner), _model(bundle, kernels)
-    texts = []
-    for text in compared(*models, prompts, new_tokens, drafts):
-        texts.append(text)
-        wait(f"emulated {len(texts)} of {len(prompts)} prompts")
+    texts = list(compared(*models, prompts, new_tokens, drafts))
     cosines = {part: min(noted) for part, noted in runner.cosines.items()}
     return Emulation(soc, profile.dtype, texts, cosines, runner.difference)
 

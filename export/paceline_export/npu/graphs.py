@@ -30,7 +30,7 @@ from paceline_export.lower.flatbuffer import Subgraph, Tensor, TfliteFile
 from paceline_export.lower.tflite_weights import IntegerWeight
 from paceline_export.model.drafter import draft_choice, draft_layers
 from paceline_export.model.target import TABLE, Embedded, fill_rows, finish_rows
-from paceline_export.npu.numbers import Numbers
+from paceline_export.npu.numbers import Numbers, quantization
 from paceline_export.npu.ops import NpuChoice, NpuOps
 from paceline_export.rounding import Rounding
 from paceline_export.weights import Weight
@@ -138,8 +138,8 @@ def _steps(entry: NpuEntry, drafter: Drafter, count: int, table: Weight) -> dict
     token, joined = entry.inputs.get(TOKEN), entry.inputs[signatures.ACTIVATIONS]
     for step in range(count):
         if token is not None and count > 1:
-            scale = op.numbers.scale(signatures.ACTIVATIONS)
-            joined = op.joined_at(scale, [op.embedding(table, token), joined], axis=2)
+            described = quantization(op.numbers.scale(signatures.ACTIVATIONS))
+            joined = op.joined_at(described, [op.embedding(table, token), joined], axis=2)
         op.begin_step()
         state, hidden = draft_layers(op, config, drafter.weights, joined)
         choice = draft_choice(op, config, drafter.weights, state)

@@ -59,9 +59,9 @@ class NnapiOps(NpuOps):
             self._origins[made.index] = f"a{self._count}"
         return made
 
-    def joined_at(self, scale: Scale | None, parts: Sequence[Tensor], axis: int, name: str = "") -> Tensor:
-        joined = super().joined_at(scale, parts, axis, name)
-        self._origins[joined.index] = name or ACTIVATIONS  # the only ones without a name: an unrolled step's token and state
+    def joined_at(self, described: Any, parts: Sequence[Tensor], axis: int, name: str = "") -> Tensor:
+        joined = super().joined_at(described, parts, axis, name)
+        self._origins[joined.index] = name or ACTIVATIONS  # of those without a name only an unrolled step's input is measured
         return joined
 
     def linear(self, x: Tensor, weight: Weight) -> Tensor:

@@ -1,7 +1,7 @@
 """The op vocabulary for a neural processor: TFLite operators of fixed sizes, without writes, lookups or trigonometry.
 
-A call's rows attend to the old slots and to each other: the scores of both are joined under one softmax, and the new rows come
-out of the graph. Values are stored transposed, [1, K, H, S], as Google's bundles for NPUs have them.
+A call's rows attend to the old slots and to each other: scores and values of both are joined, and the new rows come out of the
+graph. Values are stored transposed, [1, K, H, S], as Google's bundles for NPUs have them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
-from paceline.npu.scales import Scale
 from paceline.signatures import CacheKind, Port
 from paceline_export.config import ClusteredHead
 from paceline_export.lower.flatbuffer import Builtin, Tensor
@@ -125,14 +124,17 @@ class NpuOps(PlainOps):
 
     def join(self, parts: Sequence[Tensor], axis: int) -> Tensor:
         """Joins tensors along one axis; those of another scale than the result's are brought to it."""
-        return parts[0] if len(parts) == 1 else self.joined_at(self.numbers.scale(name := self._next_name()), parts, axis, name)
+        if len(parts) == 1:
+            return parts[0]
+        described = quantization(self.numbers.scale(name := self._next_name()))
+        return self.joined_at(described, parts, axis, name)
 
-    def joined_at(self, scale: Scale | None, parts: Sequence[Tensor], axis: int, name: str = "") -> Tensor:
-        """`join` with a given scale."""
+    def joined_at(self, described: Any, parts: Sequence[Tensor], axis: int, name: str = "") -> Tensor:
+        """`join` with a given scale, as the flatbuffer has it."""
         first, options = parts[0].shape, schema.ConcatenationOptionsT()
         options.axis = axis
         shape = (*first[:axis], sum(part.shape[axis] for part in parts), *first[axis + 1 :])
-        joined = self.graph.tensor(shape, self.numbers.dtype, name=self._label(name), quantization=quantization(scale))
+        joined = self.graph.tensor(shape, self.numbers.dtype, name=self._label(name), quantization=described)
         self.graph.operator(Builtin.CONCATENATION, [self._as(part, joined) for part in parts], [joined], options)
         return joined
 
@@ -174,21 +176,19 @@ class NpuOps(PlainOps):
         rows, slots = count * heads, [each.shape[2] for each in keys]
         folded = self.reshape(q, 1, 1, rows, size)
         parts = [self.product(folded, each, (1, 1, rows, each.shape[2]), transposed=True) for each in keys]
-        scale = self.numbers.scale(name := self._next_name())
+        described = quantization(self.numbers.scale(name := self._next_name()))
         for part in parts:  # nobody else reads them, so they have the scale of the whole from the start
-            self._tensor(part).quantization = quantization(scale)
-        unmasked = self.joined_at(scale, parts, 3, name)
+            self._tensor(part).quantization = described
+        unmasked = self.joined_at(described, parts, 3, name)
         scores = self.add(self.reshape(unmasked, 1, count, heads, sum(slots)), self.masks[kind])
         self.masked[f"a{self._count}"] = name
         options = schema.SoftmaxOptionsT()
         options.beta = 1.0
         shares = self.reshape(self.node(Builtin.SOFTMAX, [scores], scores.shape, options), 1, 1, rows, sum(slots))
-        attended = None
-        for start, length, each in zip((0, slots[0]), slots, values, strict=False):
-            part = shares if len(values) == 1 else self.slice(shares, 3, start, length)
-            summed = self.product(part, each, (1, 1, rows, size), transposed=True)
-            attended = summed if attended is None else self.add(attended, summed)
-        assert attended is not None
+        # One product over all rows: sums of two would be rounded by themselves, and a row's result would depend on which of
+        # the rows that it sees came with the same call.
+        held = values[0] if len(values) == 1 else self.joined_at(self._described(values[0]), values, axis=3)
+        attended = self.product(shares, held, (1, 1, rows, size), transposed=True)
         return self.reshape(attended, *q.shape)
 
     def clustered_head(self, x: Tensor, centroids: Weight, ordering: Weight, table: Weight, head: ClusteredHead) -> NpuChoice:
