@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,11 +11,13 @@ from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
+from warnings import warn
 
 from tokenizers import Tokenizer
 
 from paceline.backends import open_backend
 from paceline.backends.base import Backend
+from paceline.backends.names import LITERT
 from paceline.bundle import Bundle
 from paceline.chat_template import ChatTemplate
 from paceline.draft_length import Adaptive, AdaptiveLimits, CallCosts, DraftLength, Fixed, Off
@@ -24,6 +26,7 @@ from paceline.errors import InputError, PacelineError
 from paceline.generate import MAX_DRAFT_LENGTH, FinishReason, generate
 from paceline.kv_cache import KVCache
 from paceline.ngram import Lookup
+from paceline.npu.placement import ON_CPU, Placement, longest_context, open_placed
 from paceline.rules import Rule, rule_for
 from paceline.sampling import GREEDY, Sampling, checkpoint_sampling
 from paceline.settings import GenerateOptions, Settings
@@ -257,6 +260,8 @@ def load(
     threads: int | None = None,
     capacity: int | None = None,
     weight_cache: bool = True,
+    placement: Placement = ON_CPU,
+    note: Callable[[str], None] = warn,
 ) -> Model:
     """Opens a bundle and loads its graphs.
 
@@ -266,16 +271,26 @@ def load(
         threads: for the target's graph; None takes the machine's cores.
         capacity: KV rows, prompt and output together; None takes 4096, or the model's own limit if that is smaller.
         weight_cache: whether litert may keep packed weights in the user's cache directory.
+        placement: target, drafter or both on an NPU, explicitly.
+        note: called with a sentence when the CPU takes over for an NPU, which `placement` must allow.
 
     Raises:
         InputError: no bundle, or an altered or truncated one; or an argument is out of range.
     """
     opened = bundle if isinstance(bundle, Bundle) else Bundle.open(Path(bundle))
     most = opened.manifest.max_positions
+    if placement.on_npu:
+        if backend not in (None, LITERT):
+            raise InputError(
+                f"backend is {backend!r}, and what does not run on an NPU runs on {LITERT}; leave the backend away."
+            )
+        most = min(most, longest_context(opened))
     capacity = min(DEFAULT_CAPACITY, most) if capacity is None else capacity
     if not 1 <= capacity <= most:
         raise InputError(f"capacity is {capacity}; this model allows 1 to {most}.")
     if threads is not None and threads < 1:
         raise InputError(f"threads is {threads}; give 1 or more.")
-    runner = open_backend(opened, backend, threads, weight_cache)
+    runner = open_placed(opened, placement, threads, weight_cache, note) if placement.on_npu else None
+    if runner is None:
+        runner = open_backend(opened, backend, threads, weight_cache)
     return Model(opened, load_tokenizer(opened.folder), runner, capacity, threads, checkpoint_sampling(opened))

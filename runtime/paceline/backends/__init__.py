@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.backends.base import Backend
-from paceline.backends.names import LITERT, ONNXRUNTIME
+from paceline.backends.names import LITERT, NPU, ONNXRUNTIME
 from paceline.bundle import Bundle
 from paceline.errors import InputError
 
@@ -38,8 +38,12 @@ def open_backend(bundle: Bundle, name: str | None, threads: int | None, weight_c
 
 
 def usable(name: str) -> str:
-    """What one of the BACKENDS is here, or why it cannot be used."""
+    """What one of the BACKENDS, or an NPU, is here, or why it cannot be used."""
     try:
+        if name == NPU:
+            from paceline.npu import qnn
+
+            return qnn.usable()
         if name == LITERT:
             from paceline.backends.litert.model import Environment
 

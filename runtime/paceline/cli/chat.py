@@ -45,11 +45,12 @@ def configure(parser: ArgumentParser) -> None:
     drafting.configure(parser)
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="end an answer after N tokens (default: its own end)")
     loading.configure_backend(parser)
+    loading.configure_placement(parser)
     sampling.configure(parser, "These change what the checkpoint's own generation_config.json says.")
 
 
 def run(options: Namespace) -> ExitCode:
-    model = loading.loaded(options, options.backend)
+    model = loading.loaded(options, options.backend, loading.placement(options))
     settings: GenerateOptions = {
         "max_new_tokens": options.max_new_tokens,
         "draft_length": options.draft,

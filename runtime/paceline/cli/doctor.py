@@ -10,11 +10,15 @@ from rich.table import Table
 
 from paceline import checks, probes
 from paceline.backends import BACKENDS, usable
+from paceline.backends.names import NPU
 from paceline.bundle import Bundle
-from paceline.checks import Check
+from paceline.checks import Check, SkippedError
 from paceline.cli import checked, loading
 from paceline.cli.command import Command, ExitCode
+from paceline.errors import InputError
 from paceline.machine import facts
+from paceline.npu.backend import read_profile
+from paceline.npu.qnn import require_chip
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -24,7 +28,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> ExitCode:
-    machine = facts() | {name: usable(name) for name in BACKENDS}
+    machine = facts() | {name: usable(name) for name in (*BACKENDS, NPU)}
     found = _probed(options) if options.bundle else []
     if options.json:
         print(json.dumps({"machine": machine, "checks": checked.to_json(found)}))
@@ -39,9 +43,10 @@ def run(options: Namespace) -> ExitCode:
 
 
 def _probed(options: Namespace) -> list[Check]:
-    held = Bundle.open(options.bundle).manifest.graphs
+    bundle = Bundle.open(options.bundle)
+    held = bundle.manifest.graphs
     names = [options.backend] if options.backend else [name for name in BACKENDS if name in held]
-    found: list[Check] = []
+    found = checks.run([("graphs for an NPU", lambda: _npu(bundle))], lambda _: None) if NPU in held else []
     with Console(stderr=True).status("") as status:
         for name in names:
             status.update(f"loading {options.bundle} on {name}")
@@ -50,6 +55,18 @@ def _probed(options: Namespace) -> list[Check]:
                 [(f"{what}, {name}", trial) for what, trial in trials], lambda what: status.update(f"probing {what}")
             )
     return found
+
+
+def _npu(bundle: Bundle) -> str:
+    """What a bundle has for an NPU, and whether that can be used here."""
+    profile = read_profile(bundle)
+    chips = ", ".join(name.partition(".")[2] for name in bundle.manifest.graphs if name.startswith(f"{NPU}."))
+    held = f"{profile.recipe}, caches of {' and '.join(map(str, profile.contexts))} rows, compiled for {chips or 'no chip'}"
+    try:
+        require_chip()
+    except InputError as error:
+        raise SkippedError(f"{held}; {error}") from None
+    return held
 
 
 COMMAND = Command(

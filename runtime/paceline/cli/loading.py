@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from paceline.backends import BACKENDS
 from paceline.bundle import Bundle
 from paceline.model import Model, load
+from paceline.npu.placement import ON_CPU, Place, Placement
 
 
 def configure(parser: ArgumentParser, capacity: str = "prompt and output together", optional: bool = False) -> None:
@@ -34,17 +36,36 @@ def configure_backend(parser: ArgumentParser) -> None:
     )
 
 
-def loaded(options: Namespace, backend: str | None) -> Model:
+def configure_placement(parser: ArgumentParser) -> None:
+    """Adds where target and drafter run."""
+    places = [place.value for place in Place]
+    for model in ("target", "drafter"):
+        parser.add_argument(
+            f"--{model}-on", choices=places, default=Place.CPU.value, help=f"where the {model} runs (default cpu)"
+        )
+    parser.add_argument(
+        "--allow-fallback",
+        action="store_true",
+        help="run on the CPU, and say why, where an NPU cannot be had; without it, stop",
+    )
+
+
+def placement(options: Namespace) -> Placement:
+    """What `configure_placement` was told."""
+    return Placement(Place(options.target_on), Place(options.drafter_on), options.allow_fallback)
+
+
+def loaded(options: Namespace, backend: str | None, placed: Placement = ON_CPU) -> Model:
     """The bundle on a backend. A first load checks every file and packs the weights; on a terminal it says that it is at work.
 
     Raises:
         InputError: see `paceline.model.load`.
     """
     with Console(stderr=True).status(f"loading {options.bundle}"):
-        return opened(options, backend, options.bundle)
+        return opened(options, backend, options.bundle, placed)
 
 
-def opened(options: Namespace, backend: str | None, bundle: Path | Bundle) -> Model:
+def opened(options: Namespace, backend: str | None, bundle: Path | Bundle, placed: Placement = ON_CPU) -> Model:
     """A bundle, which need not be the options' own, on a backend. Raises as `loaded`."""
     return load(
         bundle,
@@ -52,4 +73,6 @@ def opened(options: Namespace, backend: str | None, bundle: Path | Bundle) -> Mo
         threads=options.threads,
         capacity=options.capacity,
         weight_cache=options.weight_cache,
+        placement=placed,
+        note=lambda sentence: print(sentence, file=sys.stderr),
     )

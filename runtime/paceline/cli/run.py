@@ -21,6 +21,7 @@ def configure(parser: ArgumentParser) -> None:
     drafting.configure(parser)
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="stop after N tokens (default: the KV cache's end)")
     loading.configure_backend(parser)
+    loading.configure_placement(parser)
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end in front of this text (repeatable)")
     parser.add_argument("--stats", action="store_true", help="print what drafting brought, to stderr")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of streaming text")
@@ -29,7 +30,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> ExitCode:
-    model = loading.loaded(options, options.backend)
+    model = loading.loaded(options, options.backend, loading.placement(options))
     pieces = []
     generation = model.generate(
         options.prompt,

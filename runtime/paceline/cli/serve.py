@@ -23,6 +23,7 @@ def configure(parser: ArgumentParser) -> None:
     loading.configure(parser)
     drafting.configure(parser)
     loading.configure_backend(parser)
+    loading.configure_placement(parser)
     group = parser.add_argument_group("server", f"If the environment has {KEY}, requests must carry it as their API key.")
     group.add_argument("--host", default="127.0.0.1", help="address to listen at (default: this machine only)")
     group.add_argument("--port", type=int, default=8080, metavar="N", help="port (default: 8080); 0 takes a free one")
@@ -45,7 +46,10 @@ def run(options: Namespace) -> ExitCode:
         local = is_local(where)
         if not local and key is None:
             print(f"paceline: anyone who reaches {where} can use the model; set {KEY} to ask for a key.", file=sys.stderr)
-        with loading.loaded(options, options.backend) as model, Engine(model, options.queue) as engine:
+        with (
+            loading.loaded(options, options.backend, loading.placement(options)) as model,
+            Engine(model, options.queue) as engine,
+        ):
             defaults = Settings(draft_length=options.draft, sampling=model.sampling)
             app = application(engine, name, defaults, local=local, key=key)
             server = Server(app, engine, ready=lambda: print(f"{name} is served at {where}/v1", flush=True))
