@@ -12,6 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from paceline_export.lower.external_data import PAGE_BYTES, ExternalData
+from paceline_export.lower.onnx_weights import view
 from paceline_export.npu.tflite_graphs import GraphTensor
 from paceline_export.quantize import pack_int4, unpack_int4
 
@@ -43,7 +44,8 @@ class TwinWeights:
     def tensor(self, tensor: GraphTensor) -> ir.TensorProtocol:
         """A constant as it is. Raises ValueError where it is none."""
         content = _content(tensor)
-        return self._stored(f"{tensor.buffer}", tensor.dtype, tensor.shape, len(content), lambda: _in_pieces(content))
+        stored = self._stored(f"{tensor.buffer}", tensor.dtype, tensor.shape, len(content), lambda: _in_pieces(content))
+        return _of_scales(stored, tensor)
 
     def turned(self, weight: GraphTensor) -> ir.TensorProtocol:
         """Weights [N, K] of int8 or int4 as [K, N]. Raises ValueError where they are something else."""
@@ -52,12 +54,12 @@ class TwinWeights:
             raise ValueError(f"{weight.name} is no matrix of symmetric int8 or int4")
         turned = _turned_int4 if weight.dtype == "int4" else _turned_int8
         shape = weight.shape[1], weight.shape[0]
-        return self._stored(f"{weight.buffer}.turned", weight.dtype, shape, len(content), lambda: turned(content, weight.shape))
+        name = f"{weight.buffer}.turned"
+        return _of_scales(self._stored(name, weight.dtype, shape, len(content), lambda: turned(content, weight.shape)), weight)
 
     def scales(self, weight: GraphTensor) -> ir.TensorProtocol:
         """Scales of the rows of weights. Raises ValueError where one is no positive number."""
-        scales = weight.scales
-        name = f"scales.{sha256(scales.tobytes()).hexdigest()[:16]}"
+        scales, name = weight.scales, f"scales.{_digest(weight)}"
         if not (np.isfinite(scales).all() and (scales > 0).all()):
             raise ValueError(f"a scale of {weight.name} is no positive number")
         return self._stored(name, "float32", scales.shape, scales.nbytes, lambda: [scales])
@@ -76,6 +78,18 @@ class TwinWeights:
             else:
                 self._tensors[name] = self.data.add(name, shape, DTYPES[dtype], pieces())
         return self._tensors[name]
+
+
+def _of_scales(stored: ir.TensorProtocol, tensor: GraphTensor) -> ir.TensorProtocol:
+    """The same bytes under a name of their scales: Qualcomm's provider believes that what has one name has one scale."""
+    if not tensor.quantised:
+        return stored
+    name = f"{stored.name}.{_digest(tensor)}"
+    return view(stored, name) if isinstance(stored, ir.ExternalTensor) else ir.tensor(stored.numpy(), name=name)
+
+
+def _digest(tensor: GraphTensor) -> str:
+    return sha256(tensor.scales.tobytes() + bytes(str(tensor.zero_point), "ascii")).hexdigest()[:16]
 
 
 def settled_scale(tensor: GraphTensor) -> np.float32:

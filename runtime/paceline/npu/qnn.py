@@ -157,13 +157,14 @@ class QnnOnnx:
                 raise InputError(f"the ONNX graphs of the {part} have no signature {signature}; export the bundle again.")
             if self.keep:
                 version = str(_provider()[0].__version__)
-                made = kept_context(graphs, signature, f"{version}-{self.soc}", self._open)
+                made = kept_context(graphs, signature, f"{version}-{self.soc}", self.open)
             else:
-                made = self._open(graphs.files[signature])
+                made = self.open(graphs.files[signature])
             self._sessions[part, signature] = made
         return self._sessions[part, signature]
 
-    def _open(self, file: Path, **entries: str) -> ort.InferenceSession:
+    def open(self, file: Path, **entries: str) -> ort.InferenceSession:
+        """A session of a model or of a kept program."""
         return hexagon_session(file, self.soc, **entries)
 
 
