@@ -79,7 +79,7 @@ class GraphWeights:
 
         def renamed(value: ir.Value, end: str = "") -> ir.Value:
             assert isinstance(value.const_value, ir.ExternalTensor)
-            return self.initializer(_view(value.const_value, new_name + end))
+            return self.initializer(view(value.const_value, new_name + end))
 
         if name in lender.blocks:
             lent = lender.blocks[name]
@@ -106,7 +106,7 @@ class GraphWeights:
         matrix = self.data.add(weight.name, shape, ir.DataType.UINT8, integers())
         return Blocks(
             self.initializer(matrix),
-            self.initializer(_view(matrix, f"{weight.name}.rows", (rows, count * shape[2]))),
+            self.initializer(view(matrix, f"{weight.name}.rows", (rows, count * shape[2]))),
             self.stored(f"{weight.name}.scales", scales.shape, ir.DataType.FLOAT, lambda: [scales]),
             scheme.bits,
             block,
@@ -122,7 +122,7 @@ def _unsigned(rounded: Quantized, bits: int, columns: int) -> NDArray[np.uint8]:
     return pack_int4(filled) ^ np.uint8(0x88)
 
 
-def _view(tensor: ir.ExternalTensor, name: str, shape: Sequence[int] | None = None) -> ir.ExternalTensor:
+def view(tensor: ir.ExternalTensor, name: str, shape: Sequence[int] | None = None) -> ir.ExternalTensor:
     """Another name, and maybe another shape, for the same bytes."""
     return ir.ExternalTensor(
         tensor.location,

@@ -20,6 +20,8 @@ from paceline.errors import InputError
 MOST_PARTS, TABLE_PARTS = 1 << 20, 4
 LEFT_OUT = -1  # an optional input that is not there
 IN_FLATBUFFER = 1  # an offset above it points behind the flatbuffer
+# What following a strange file's offsets may raise.
+UNREADABLE = (ValueError, TypeError, AttributeError, IndexError, KeyError, OverflowError, struct.error)
 
 
 def _names(codes: type) -> dict[int, str]:
@@ -111,8 +113,8 @@ def read_calls(file: Path) -> list[Call]:
     try:
         if not stat.S_ISREG(file.stat().st_mode):
             raise ValueError("it is not a plain file")
-        return list(_Reader(np.memmap(file, np.uint8, "r")).calls())
-    except (OSError, ValueError, TypeError, AttributeError, IndexError, OverflowError, struct.error) as error:
+        return list(_CallReader(np.memmap(file, np.uint8, "r")).calls())
+    except (OSError, *UNREADABLE) as error:
         raise damaged(file, error) from None
 
 
@@ -121,41 +123,61 @@ def damaged(file: Path, error: Exception) -> InputError:
     return InputError(f"{file} is not a whole .tflite file ({error}); export it again.")
 
 
-class _Reader:
+class TfliteReader:
+    """A mapped .tflite file, and how much of it may still be read.
+
+    Attributes:
+        model: the root of the flatbuffer.
+    """
+
     def __init__(self, content: NDArray[np.uint8]):
+        """Raises ValueError where the bytes do not begin as such a file."""
         if not schema.Model.ModelBufferHasIdentifier(content[:8].tobytes(), 0):
             raise ValueError("it does not begin as one")
         self.model = schema.Model.GetRootAs(content)
         self.left = MOST_PARTS
 
-    def calls(self) -> Iterator[Call]:
-        signatures = self._signatures()
-        if not self.model.SubgraphsLength():
-            raise ValueError("it has no graph")
-        for number in self._places(self.model.SubgraphsLength()):
-            graph = self.model.Subgraphs(number)
-            name = signatures.get(number) or self._text(graph.Name()) or f"subgraph {number}"
-            tensors = [self._operand(graph.Tensors(place)) for place in self._places(graph.TensorsLength())]
-            for index in self._places(graph.OperatorsLength()):
-                yield self._call(name, index, graph.Operators(index), tensors)
-
-    def _places(self, count: int) -> range:
-        self._spend(count * TABLE_PARTS)
+    def places(self, count: int) -> range:
+        """The places of so many tables."""
+        self.spend(count * TABLE_PARTS)
         return range(count)
 
-    def _spend(self, parts: int) -> int:
+    def spend(self, parts: int) -> int:
+        """Counts parts that are read. Raises ValueError where the file has too many."""
         self.left -= parts
         if self.left < 0:
             raise ValueError(f"it has more than the {MOST_PARTS:,} tensors, operators and operands that are allowed")
         return parts
 
-    def _text(self, name: bytes | None) -> str:
-        return "" if name is None else name[: self._spend(len(name))].decode()
+    def text(self, name: bytes | None) -> str:
+        """A name; empty where there is none."""
+        return "" if name is None else name[: self.spend(len(name))].decode()
+
+    def operator(self, stored: Any) -> tuple[str, int]:
+        """An operator's name and version. Raises ValueError where the file's list of them has no such place."""
+        if stored.OpcodeIndex() >= self.model.OperatorCodesLength():
+            raise ValueError("an operator has a code that is not there")
+        code = self.model.OperatorCodes(stored.OpcodeIndex())
+        number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())  # old files have the narrow field only
+        return OPERATORS.get(number, f"operator {number}"), code.Version()
+
+
+class _CallReader(TfliteReader):
+    def calls(self) -> Iterator[Call]:
+        signatures = self._signatures()
+        if not self.model.SubgraphsLength():
+            raise ValueError("it has no graph")
+        for number in self.places(self.model.SubgraphsLength()):
+            graph = self.model.Subgraphs(number)
+            name = signatures.get(number) or self.text(graph.Name()) or f"subgraph {number}"
+            tensors = [self._operand(graph.Tensors(place)) for place in self.places(graph.TensorsLength())]
+            for index in self.places(graph.OperatorsLength()):
+                yield self._call(name, index, graph.Operators(index), tensors)
 
     def _signatures(self) -> dict[int, str]:
         found = dict[int, str]()
-        for each in map(self.model.SignatureDefs, self._places(self.model.SignatureDefsLength())):
-            found.setdefault(each.SubgraphIndex(), self._text(each.SignatureKey()))
+        for each in map(self.model.SignatureDefs, self.places(self.model.SignatureDefsLength())):
+            found.setdefault(each.SubgraphIndex(), self.text(each.SignatureKey()))
         return found
 
     def _operand(self, tensor: Any) -> Operand:
@@ -165,7 +187,7 @@ class _Reader:
         scales = 0 if quantization is None else quantization.ScaleLength()
         return Operand(
             TYPES.get(tensor.Type(), f"type {tensor.Type()}"),
-            tuple(map(tensor.Shape, range(self._spend(tensor.ShapeLength())))),
+            tuple(map(tensor.Shape, range(self.spend(tensor.ShapeLength())))),
             buffer.DataLength() > 0 or buffer.Offset() > IN_FLATBUFFER,
             scales,
             quantization.Scale(0) if scales else 0.0,
@@ -173,20 +195,16 @@ class _Reader:
         )
 
     def _call(self, graph: str, index: int, stored: Any, tensors: list[Operand]) -> Call:
-        if stored.OpcodeIndex() >= self.model.OperatorCodesLength():
-            raise ValueError("an operator has a code that is not there")
-        code = self.model.OperatorCodes(stored.OpcodeIndex())
-        number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())  # old files have the narrow field only
-        operator = OPERATORS.get(number, f"operator {number}")
-        places = range(self._spend(stored.InputsLength())), range(self._spend(stored.OutputsLength()))
+        operator, version = self.operator(stored)
+        places = range(self.spend(stored.InputsLength())), range(self.spend(stored.OutputsLength()))
         inputs, outputs = map(stored.Inputs, places[0]), map(stored.Outputs, places[1])
-        activated = _options(stored, ACTIVATED.get(operator))
-        connected = _options(stored, schema.FullyConnectedOptions if operator == "FULLY_CONNECTED" else None)
+        activated = options_of(stored, ACTIVATED.get(operator))
+        connected = options_of(stored, schema.FullyConnectedOptions if operator == "FULLY_CONNECTED" else None)
         return Call(
             graph,
             index,
             operator,
-            code.Version(),
+            version,
             tuple(None if place == LEFT_OUT else _at(tensors, place) for place in inputs),
             tuple(_at(tensors, place) for place in outputs),
             activated is not None and activated.FusedActivationFunction() != NO_ACTIVATION,
@@ -194,7 +212,7 @@ class _Reader:
         )
 
 
-def _options(stored: Any, kind: Any) -> Any:
+def options_of(stored: Any, kind: Any) -> Any:
     """An operator's options as those of this kind; None where it has none."""
     table = None if kind is None else stored.BuiltinOptions()
     if table is None:
