@@ -178,7 +178,7 @@ class Manifest:
             if len(set(numbers)) < len(numbers) or any(number not in allowed for number in numbers):
                 raise ValueError(f"{name} is {list(numbers)[:8]}, which does not fit the model's other numbers")
         for backend, graphs in self.graphs.items():
-            if not {"target", "drafter"} <= set(graphs.parts):
+            if not {"target", "drafter"} <= {part.partition(".")[0] for part in graphs.parts}:
                 raise ValueError(f"graphs for {backend} lack a target or a drafter")
         unlisted = {name for g in self.graphs.values() for name in g.parts.values()} - set(self.files)
         if unlisted:

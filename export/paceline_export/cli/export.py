@@ -104,7 +104,7 @@ def run(options: Namespace) -> ExitCode:
     if options.profile:
         prompts = read_prompts(options.npu_prompts) if options.npu_prompts else PROMPTS
         sized = options.npu_recipe, options.npu_contexts, options.npu_unroll
-        static = NpuOptions(tuple(prompts), options.profile, *sized)
+        static = NpuOptions(tuple(prompts), options.profile, *sized, onnx="onnx" in options.format)
     with export_progress(export_bytes(options.target, options.drafter, options.format, chosen, static)) as report:
         manifest = export(options.target, options.drafter, options.out, report, options.format, chosen, notes.append, static)
     size = sum(file.size for file in manifest.files.values())

@@ -173,23 +173,34 @@ class NpuOps(PlainOps):
     def _attend(self, q: Tensor, keys: list[Tensor], values: list[Tensor], kind: CacheKind) -> Tensor:
         """All query heads [1, T, G, H] of one kv head."""
         _, count, heads, size = q.shape
-        rows, slots = count * heads, [each.shape[2] for each in keys]
+        rows, mask = count * heads, self.masks[kind]
         folded = self.reshape(q, 1, 1, rows, size)
         parts = [self.product(folded, each, (1, 1, rows, each.shape[2]), transposed=True) for each in keys]
-        described = quantization(self.numbers.scale(name := self._next_name()))
-        for part in parts:  # nobody else reads them, so they have the scale of the whole from the start
-            self._tensor(part).quantization = described
-        unmasked = self.joined_at(described, parts, 3, name)
-        scores = self.add(self.reshape(unmasked, 1, count, heads, sum(slots)), self.masks[kind])
+        unmasked, name = parts[0], f"a{self._count}"
+        if len(parts) > 1:
+            described = quantization(self.numbers.scale(name := self._next_name()))
+            for part in parts:  # nobody else reads them, so they have the scale of the whole from the start
+                self._tensor(part).quantization = described
+            if unfilled := mask.shape[3] - sum(each.shape[2] for each in keys):  # see `new_slots`
+                parts.append(self._zeros((1, 1, rows, unfilled), described))
+                values = [*values, self._zeros((1, 1, size, unfilled), self._described(values[0]))]
+            unmasked = self.joined_at(described, parts, 3, name)
+        scores = self.add(self.reshape(unmasked, 1, count, heads, mask.shape[3]), mask)
         self.masked[f"a{self._count}"] = name
         options = schema.SoftmaxOptionsT()
         options.beta = 1.0
-        shares = self.reshape(self.node(Builtin.SOFTMAX, [scores], scores.shape, options), 1, 1, rows, sum(slots))
+        shares = self.reshape(self.node(Builtin.SOFTMAX, [scores], scores.shape, options), 1, 1, rows, mask.shape[3])
         # One product over all rows: sums of two would be rounded by themselves, and a row's result would depend on which of
         # the rows that it sees came with the same call.
         held = values[0] if len(values) == 1 else self.joined_at(self._described(values[0]), values, axis=3)
         attended = self.product(shares, held, (1, 1, rows, size), transposed=True)
         return self.reshape(attended, *q.shape)
+
+    def _zeros(self, shape: tuple[int, ...], described: Any) -> Tensor:
+        """Zeros at a scale, as the flatbuffer has it."""
+        zero = 0 if described is None else described.zeroPoint[0]
+        buffer = self.graph.file.constant(np.full(shape, zero, self.numbers.dtype))
+        return self.graph.tensor(shape, self.numbers.dtype, buffer, quantization=described)
 
     def clustered_head(self, x: Tensor, centroids: Weight, ordering: Weight, table: Weight, head: ClusteredHead) -> NpuChoice:
         width, size = table.shape[1], table.shape[0] // head.clusters

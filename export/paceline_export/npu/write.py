@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from pathlib import Path
+from typing import Any
 
-from paceline.backends.names import NNAPI, NPU
+from paceline.backends.names import NNAPI, NPU, NPU_ONNX
 from paceline.errors import InputError
 from paceline.manifest import GraphFiles
 from paceline.npu.profile import NpuProfile, profile_file
@@ -22,6 +23,7 @@ from paceline_export.npu.measure import Measured, measure, rotations
 from paceline_export.npu.nnapi import PROMISED_LEVEL, lint
 from paceline_export.npu.nnapi_ops import NnapiOps
 from paceline_export.npu.numbers import Integers, Ranges
+from paceline_export.npu.qdq import write_twin
 from paceline_export.recipes import RECIPES, Recipe
 from paceline_export.rounding import Rounding
 
@@ -65,6 +67,7 @@ class NpuOptions:
         contexts: slots of the full caches, of each size that the graphs have.
         unrolled: steps of a second drafter signature, with the token table inside; 1 is none.
         prompts: texts that the ranges are measured on.
+        onnx: whether the profile NPU has an ONNX twin.
     """
 
     prompts: tuple[str, ...]
@@ -72,6 +75,7 @@ class NpuOptions:
     recipe: str = "a16w8"
     contexts: tuple[int, ...] = (1024, 4096)
     unrolled: int = 1
+    onnx: bool = False
 
     def __post_init__(self) -> None:
         if self.recipe not in NPU_RECIPES:
@@ -96,7 +100,7 @@ class NpuOptions:
         matrices = [prod(w.shape) for model in (target, drafter) for w in model.weights.values() if len(w.shape) == 2]
         table = prod(target.weights["model.embed_tokens.weight"].shape) if self.unrolled > 1 else 0
         per_profile = sum(matrices) + 4 * table
-        return 4 * sum(matrices) + len(self.profiles) * per_profile
+        return 4 * sum(matrices) + (len(self.profiles) + self.onnx) * per_profile
 
 
 def write_static(
@@ -142,11 +146,22 @@ def write_static(
             files[part]: {name: s.to_json() for name, s in model.signatures.items()} for part, model in models.items()
         }
         written[profile] = GraphFiles(files, signatures)
+        if profile == NPU and options.onnx:
+            written[NPU_ONNX] = _twins(folder, models, files, report)
         if profile == NNAPI:
             for file in files.values():
                 if broken := len(lint(folder / file).findings):
                     note(f"{file} breaks {broken} of NNAPI's rules at feature level {PROMISED_LEVEL}; see paceline npu lint.")
     return written
+
+
+def _twins(folder: Path, models: dict[str, NpuModel], files: dict[str, str], report: Report) -> GraphFiles:
+    """The same graphs as ONNX: a part is the part's name, a dot and a signature, for a model has only one."""
+    parts, described = dict[str, str](), dict[str, dict[str, Any]]()
+    for part, model in models.items():
+        for name, file in write_twin(folder, part, folder / files[part], partial(report, NPU_ONNX)).items():
+            parts[f"{part}.{name}"], described[file] = file, {name: model.signatures[name].to_json()}
+    return GraphFiles(parts, described)
 
 
 def _empty(

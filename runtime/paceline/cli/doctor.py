@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
@@ -46,7 +47,7 @@ def _probed(options: Namespace) -> list[Check]:
     bundle = Bundle.open(options.bundle)
     held = bundle.manifest.graphs
     names = [options.backend] if options.backend else [name for name in BACKENDS if name in held]
-    found = checks.run([("graphs for an NPU", lambda: _npu(bundle))], lambda _: None) if NPU in held else []
+    found = list(checks.run([("graphs for an NPU", partial(_npu, bundle))], lambda _: None)) if NPU in held else []
     with Console(stderr=True).status("") as status:
         for name in names:
             status.update(f"loading {options.bundle} on {name}")

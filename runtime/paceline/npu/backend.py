@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paceline.backends.litert.backend import MODELS, LiteRtBackend
-from paceline.backends.names import NPU
+from paceline.backends.names import NPU, NPU_ONNX
 from paceline.bundle import Bundle
 from paceline.errors import InputError
 from paceline.kv_cache import KVCache
 from paceline.npu.calls import NpuDrafter, NpuTarget
+from paceline.npu.contexts import OnnxGraphs
 from paceline.npu.graphs import NpuGraphs
 from paceline.npu.profile import NpuProfile, profile_file
 from paceline.npu.rows import NpuRows
@@ -95,3 +97,23 @@ def read_profile(bundle: Bundle, profile: str = NPU) -> NpuProfile:
 def npu_files(bundle: Bundle, profile: str = NPU) -> dict[str, Path]:
     """The graphs of a profile, by part, as they are before any compiler."""
     return {part: bundle.folder / name for part, name in bundle.manifest.graphs[profile].parts.items()}
+
+
+def onnx_graphs(bundle: Bundle) -> dict[str, OnnxGraphs]:
+    """The ONNX twins of the graphs for a neural processor, by part.
+
+    Raises:
+        InputError: the bundle has none.
+    """
+    graphs, files = bundle.manifest.graphs.get(NPU_ONNX), bundle.manifest.files
+    if graphs is None:
+        raise InputError(f"{bundle.folder} has no ONNX graphs for an NPU; export it with --format tflite,onnx --profile npu.")
+    found = {}
+    for part in MODELS:
+        own = {name.partition(".")[2]: file for name, file in graphs.parts.items() if name.partition(".")[0] == part}
+        data = f"{part}.npu.onnx.data"
+        hashes = "".join(files[file].sha256 for file in sorted([*own.values(), *({data} & set(files))]))
+        weights = files[data].size if data in files else 0
+        paths = {signature: bundle.folder / file for signature, file in own.items()}
+        found[part] = OnnxGraphs(paths, sha256(hashes.encode()).hexdigest(), weights)
+    return found

@@ -16,7 +16,7 @@ from paceline.kv_cache import KVCache, aligned_zeros
 from paceline.npu.profile import NpuProfile
 from paceline.npu.rows import NpuRows
 from paceline.npu.runners import Runner, TokenTables
-from paceline.npu.signatures import COSINES, MASK, SINES, TOKEN, draft_name, of_step, signature_name
+from paceline.npu.signatures import COSINES, MASK, SINES, TOKEN, draft_name, new_slots, of_step, signature_name
 from paceline.signatures import CacheKind, Signature
 
 
@@ -68,7 +68,7 @@ class StaticCall:
     @property
     def _added(self) -> int:
         """New rows that a mask has room for."""
-        return 0 if self.part == "drafter" else self.arrays[signatures.EMBEDDINGS].shape[1]
+        return 0 if self.part == "drafter" else new_slots(self.arrays[signatures.EMBEDDINGS].shape[1])
 
     def _mask_values(self, name: str) -> tuple[Any, Any]:
         """Of slots that a row does not see, and of those that it does."""
@@ -83,28 +83,32 @@ class NpuTarget:
         self, runner: Runner, profile: NpuProfile, listed: Mapping[str, Signature], rows: NpuRows, tables: TokenTables
     ):
         self.runner, self.profile, self.listed, self.rows, self.tables = runner, profile, listed, rows, tables
-        self._calls: dict[int, StaticCall] = {}
+        self._calls: dict[tuple[int, int], StaticCall] = {}  # context and rows
 
     def prefill(self, tokens: NDArray[np.int64]) -> None:
         """See `Graphs.prefill`."""
-        most = self.profile.rows[-1]
-        for start in range(0, len(tokens), most):
-            self._run(tokens[start : start + most], self.rows.cache.length + start, ())
+        first, most = self.rows.cache.length, self.profile.rows[-1]
+        for start, count in self.rows.pieces(first, len(tokens)):
+            piece = tokens[start - first : start - first + count]
+            for offset in range(0, count, most):
+                self._run(piece[offset : offset + most], start + offset, ())
 
     def verify(self, tokens: NDArray[np.int64], paths: Sequence[RowPath]) -> Verified:
-        """See `Graphs.verify`."""
-        call, count = self._run(tokens, self.rows.cache.length, paths), len(tokens)
-        return Verified(call.numbers(signatures.LOGITS)[0, :count], call.numbers(signatures.ACTIVATIONS)[0, :count])
+        """See `Graphs.verify`. Where larger caches begin in its midst it is two calls; paths then have to be plain."""
+        first, found = self.rows.cache.length, []
+        for start, count in self.rows.pieces(first, len(tokens)):
+            call = self._run(tokens[start - first : start - first + count], start, paths)
+            found.append([call.numbers(name)[0, :count] for name in (signatures.LOGITS, signatures.ACTIVATIONS)])
+        return Verified(*(rows[0] if len(rows) == 1 else np.concatenate(rows) for rows in zip(*found, strict=True)))
 
     def _run(self, tokens: NDArray[np.int64], start: int, paths: Sequence[RowPath]) -> StaticCall:
         cache, count = self.rows.cache, len(tokens)
-        if self.rows.cover(start + count):
-            self._calls.clear()
         rows = min(size for size in self.profile.rows if size >= count)
-        if rows not in self._calls:
+        key = self.rows.context, rows
+        if key not in self._calls:
             name = signature_name(rows, self.rows.context, self.profile.contexts)
-            self._calls[rows] = StaticCall(self.runner, self.profile, "target", name, self.listed[name], self.rows.arrays)
-        call = self._calls[rows]
+            self._calls[key] = StaticCall(self.runner, self.profile, "target", name, self.listed[name], self.rows.arrays)
+        call = self._calls[key]
         for name, embedded in self.tables.look_up(tokens, rows).items():
             call.put(name, embedded)
         seen = [path_of(row, paths) for row in range(rows)]
@@ -134,15 +138,13 @@ class NpuDrafter:
     ):
         self.runner, self.profile, self.listed, self.rows = runner, profile, listed, rows
         self.tables, self.offset = tables, offset
-        self._calls: dict[int, StaticCall] = {}
-        self._shown: dict[int, tuple[int, int]] = {}
+        self._calls: dict[tuple[int, int], StaticCall] = {}  # context and steps
+        self._shown: dict[tuple[int, int], tuple[int, int]] = {}  # the same -> where a call's masks were made
         self._ahead: list[DraftStep] = []  # the last step that was given out, and those behind it
 
     def draft(self, token: int, hidden: NDArray[np.float32]) -> DraftStep:
         """See `Graphs.draft`."""
-        if self.rows.cover(self.rows.cache.length):
-            self._calls.clear()
-            self._shown.clear()
+        self.rows.at(self.rows.cache.length)
         if self._ahead:
             last, *later = self._ahead
             if later and token == last.token and hidden is last.state:
@@ -152,8 +154,8 @@ class NpuDrafter:
         return self._ahead[0]
 
     def _steps(self, token: int, hidden: NDArray[np.float32]) -> list[DraftStep]:
-        begins = self._shown.get(1) != self._place and self._shown.get(self._most) != self._place
-        steps = self._most if begins else 1
+        begun = self._place in {self._shown.get((self.rows.context, steps)) for steps in (1, self._most)}
+        steps = 1 if begun else self._most
         call = self._prepared(steps)
         if steps == 1:
             embedded = self.tables.look_up(np.array([token]), 1)[signatures.EMBEDDINGS]
@@ -174,16 +176,16 @@ class NpuDrafter:
         return self.rows.cache.length, self.rows.cache.local_start
 
     def _prepared(self, steps: int) -> StaticCall:
-        cache = self.rows.cache
-        if steps not in self._calls:
+        cache, key = self.rows.cache, (self.rows.context, steps)
+        if key not in self._calls:
             name = draft_name(steps, self.rows.context, self.profile.contexts)
-            self._calls[steps] = StaticCall(self.runner, self.profile, "drafter", name, self.listed[name], self.rows.arrays)
-        call = self._calls[steps]
-        if self._shown.get(steps) != self._place:
+            self._calls[key] = StaticCall(self.runner, self.profile, "drafter", name, self.listed[name], self.rows.arrays)
+        call = self._calls[key]
+        if self._shown.get(key) != self._place:
             # Constant in a round: every step stands where the pending token will be written.
             call.rotate(np.array([cache.length + self.offset]))
             call.see(cache, 0, cache.length)
-            self._shown[steps] = self._place
+            self._shown[key] = self._place
         return call
 
 

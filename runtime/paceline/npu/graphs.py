@@ -57,7 +57,7 @@ class NpuGraphs:
     def _translate(self, count: int) -> None:
         start = self.rows.cache.length
         if self.target is None:
-            self.rows.cover(start + count)
-            self.rows.from_floats(start, count)
+            for first, some in self.rows.pieces(start, count):
+                self.rows.from_floats(first, some)
         elif self.drafter is None:
             self.rows.to_floats(self.cpu_reads, start, count)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from paceline.backends.base import Backend
-from paceline.backends.names import NPU, NPU_ONNX
+from paceline.backends.names import NPU
 from paceline.bundle import Bundle
 from paceline.errors import InputError
 
@@ -57,20 +57,14 @@ def open_placed(
     Raises:
         InputError: an NPU cannot be had, and a fallback is not allowed; the text says why.
     """
-    from paceline.npu.backend import NpuBackend, read_profile
+    from paceline.npu.backend import NpuBackend, onnx_graphs
+    from paceline.npu.qnn import QnnOnnx, require_chip
 
     wanted = " and ".join(placement.on_npu)
     try:
-        read_profile(bundle)
-        from paceline.npu.qnn import QnnOnnx, require_chip
-
+        graphs = onnx_graphs(bundle)
         require_chip()
-        graphs = bundle.manifest.graphs.get(NPU_ONNX)
-        if graphs is None:
-            raise InputError(
-                f"{bundle.folder} has no ONNX graphs for an NPU; export it with --profile npu --format tflite,onnx."
-            )
-        return NpuBackend(bundle, QnnOnnx.of(bundle), placement.on_npu, threads, weight_cache)
+        return NpuBackend(bundle, QnnOnnx(graphs, None), placement.on_npu, threads, weight_cache)
     except InputError as error:
         if not placement.allow_fallback:
             raise InputError(f"{wanted} cannot run on an NPU here: {error} To run on the CPU: --allow-fallback.") from None

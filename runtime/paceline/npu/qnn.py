@@ -29,11 +29,11 @@ CHIPS = {
 TYPES = {"tensor(int16)": "int16", "tensor(int8)": "int8", "tensor(int32)": "int32", "tensor(float)": "float32"}
 
 
-def hexagon_session(model: bytes | Path, soc: str, **entries: str) -> ort.InferenceSession:
+def hexagon_session(model: bytes | Path, soc: str | None, **entries: str) -> ort.InferenceSession:
     """A session that runs every node of a model on the HTP, or on its emulator.
 
     Args:
-        soc: of CHIPS.
+        soc: of CHIPS; None is this machine's own.
         entries: onnxruntime's configuration.
 
     Raises:
@@ -43,23 +43,20 @@ def hexagon_session(model: bytes | Path, soc: str, **entries: str) -> ort.Infere
     _require_known(soc)
     if not devices:
         raise InputError(f"onnxruntime-qnn {package.__version__} finds neither an HTP nor its emulator on this machine.")
-    chip, generation = CHIPS[soc]
     options = ort.SessionOptions()
     options.log_severity_level = 3
     for name, value in {"session.disable_cpu_ep_fallback": "1", **entries}.items():
         options.add_session_config_entry(name, value)
-    chosen = {
-        "backend_path": package.get_qnn_htp_path(),
-        "soc_model": chip,
-        "htp_arch": generation,
-        "offload_graph_io_quantization": "0",
-    }
+    chosen = {"backend_path": package.get_qnn_htp_path(), "offload_graph_io_quantization": "0"}
+    if soc is not None:
+        chosen["soc_model"], chosen["htp_arch"] = CHIPS[soc]
     options.add_provider_for_devices(devices[:1], chosen)
     try:
         return ort.InferenceSession(model if isinstance(model, bytes) else str(model), options)
     except Exception as error:  # onnxruntime raises a dozen unrelated types
         shown = "a model" if isinstance(model, bytes) else str(model)
-        raise InputError(f"{shown}: onnxruntime-qnn {package.__version__} cannot run it on {soc} ({error}).") from None
+        where = soc or "this machine's chip"
+        raise InputError(f"{shown}: onnxruntime-qnn {package.__version__} cannot run it on {where} ({error}).") from None
 
 
 def usable() -> str:
@@ -75,8 +72,16 @@ def usable() -> str:
     return f"not usable: onnxruntime-qnn {package.__version__} finds neither an HTP nor its emulator on this machine"
 
 
-def _require_known(soc: str) -> None:
-    if soc not in CHIPS:
+def require_chip() -> None:
+    """Raises InputError, with the reason, where this machine has no NPU that onnxruntime-qnn can use; an emulator is none."""
+    package, devices = _provider()
+    if not any(_is_npu(device) for device in devices):
+        emulated = "; it has an emulator of one, for: paceline npu emulate" if devices else ""
+        raise InputError(f"onnxruntime-qnn {package.__version__} finds no NPU in this machine{emulated}.")
+
+
+def _require_known(soc: str | None) -> None:
+    if soc is not None and soc not in CHIPS:
         raise InputError(f"the chip is {soc!r}; allowed are {', '.join(CHIPS)}.")
 
 
@@ -108,12 +113,12 @@ class QnnOnnx:
 
     Attributes:
         graphs: by part.
-        soc: of CHIPS.
+        soc: of CHIPS; None is this machine's own.
         keep: whether what the chip's compiler makes is kept in the user's cache directory.
     """
 
     graphs: Mapping[str, OnnxGraphs]
-    soc: str
+    soc: str | None
     keep: bool = True
     _sessions: dict[tuple[str, str], ort.InferenceSession] = field(default_factory=dict)
 
@@ -148,7 +153,7 @@ class QnnOnnx:
 
     def describe(self) -> str:
         """See `Runner`."""
-        return f"{usable()}, as {self.soc}"
+        return usable() if self.soc is None else f"{usable()}, as {self.soc}"
 
     def _session(self, part: str, signature: str) -> ort.InferenceSession:
         if (part, signature) not in self._sessions:
@@ -157,7 +162,7 @@ class QnnOnnx:
                 raise InputError(f"the ONNX graphs of the {part} have no signature {signature}; export the bundle again.")
             if self.keep:
                 version = str(_provider()[0].__version__)
-                made = kept_context(graphs, signature, f"{version}-{self.soc}", self.open)
+                made = kept_context(graphs, signature, f"{version}-{self.soc or 'own'}", self.open)
             else:
                 made = self.open(graphs.files[signature])
             self._sessions[part, signature] = made

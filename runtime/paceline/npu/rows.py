@@ -5,14 +5,14 @@ A call's new rows are copied in as they are, because a slice has the scale of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
 from paceline.kv_cache import KVCache, aligned_zeros
 from paceline.npu.profile import NpuProfile
-from paceline.npu.signatures import cache_slice, slots
+from paceline.npu.signatures import cache_slice, context_of, slots
 from paceline.signatures import CacheKind, CacheSpec
 
 
@@ -20,38 +20,64 @@ class NpuRows:
     """Tensors for the rows that a `KVCache` counts.
 
     Attributes:
-        context: slots of the full caches now; `cover` changes it, and all arrays with it.
+        context: slots of the full caches now.
         arrays: name -> keys [1, K, S, H] or values [1, K, H, S], as the graphs are given them.
         views: name -> the same memory as [1, K, S, H]; the cache moves rows in it.
     """
 
     def __init__(self, cache: KVCache, profile: NpuProfile, part: str, specs: Sequence[CacheSpec]):
         self.cache, self.profile, self.part, self.specs = cache, profile, part, tuple(specs)
-        self.context = 0
         self.arrays: dict[str, NDArray[Any]] = {}
         self.views: dict[str, NDArray[Any]] = {}
+        self._sizes: dict[int, dict[str, NDArray[Any]]] = {}  # context -> arrays; local caches are in all of them
         cache.forms.append(self.views)
-        self.cover(0)
+        self.context = profile.contexts[0]
+        self._take(self.context)
 
-    def cover(self, rows: int) -> bool:
-        """Makes the full caches as large as `rows` rows need; whether the arrays are others now."""
-        needed = next((size for size in self.profile.contexts if size >= rows), self.profile.contexts[-1])
-        if needed <= self.context:
-            return False
-        old, self.context = dict(self.views), needed
+    def pieces(self, start: int, count: int) -> Iterator[tuple[int, int]]:
+        """Cuts a call's rows, `count` from `start` on, where caches of another size begin; goes to these while they are used.
+
+        Yields the first row and the number of rows of each piece.
+        """
+        first = start
+        while first < start + count:
+            self.at(first)
+            own = [row for row in range(first, start + count) if context_of(row, self.profile.contexts) == self.context]
+            yield first, len(own)
+            first += len(own)
+
+    def at(self, row: int) -> None:
+        """Goes to caches of the size where a row is computed, with the rows below it."""
+        needed = context_of(row, self.profile.contexts)
+        if needed == self.context:
+            return
+        old = dict(self.views)
+        self.context = needed
+        self._take(needed)
         for spec in self.specs:
-            if spec.kind is CacheKind.LOCAL and spec.key in old:
+            if spec.kind is CacheKind.FULL:
+                for name in (spec.key, spec.value):
+                    self.views[name][:, :, :row] = old[name][:, :, :row]
+
+    def _take(self, context: int) -> None:
+        if context not in self._sizes:
+            self._sizes[context] = {**self.arrays} | self._made(context)
+        self.arrays.clear()
+        self.arrays.update(self._sizes[context])
+        turned = {spec.value for spec in self.specs}
+        self.views.clear()
+        self.views.update({name: a.swapaxes(2, 3) if name in turned else a for name, a in self.arrays.items()})
+
+    def _made(self, context: int) -> dict[str, NDArray[Any]]:
+        """New arrays: of the full caches, and at first of the local ones."""
+        made = {}
+        for spec in self.specs:
+            if spec.kind is CacheKind.LOCAL and spec.key in self.arrays:
                 continue
-            held = slots(spec.kind, self.cache.window, needed)
-            for name, shape, turned in (
-                (spec.key, (1, spec.kv_heads, held, spec.head_dim), False),
-                (spec.value, (1, spec.kv_heads, spec.head_dim, held), True),
-            ):
-                array = aligned_zeros(shape, self.profile.dtype)
-                self.arrays[name], self.views[name] = array, array.swapaxes(2, 3) if turned else array
-                if name in old:
-                    self.views[name][:, :, : old[name].shape[2]] = old[name]
-        return True
+            held = slots(spec.kind, self.cache.window, context)
+            made[spec.key] = aligned_zeros((1, spec.kv_heads, held, spec.head_dim), self.profile.dtype)
+            made[spec.value] = aligned_zeros((1, spec.kv_heads, spec.head_dim, held), self.profile.dtype)
+        return made
 
     def write(self, outputs: Mapping[str, NDArray[Any]], start: int, count: int) -> None:
         """Copies the first `count` rows of a call's slices to the slots of row `start` and on."""

@@ -35,7 +35,8 @@ class Scale:
     def integers(self, values: NDArray[Any], dtype: str) -> NDArray[Any]:
         """`values` as integers of `dtype`, the nearest ones; what is out of range becomes the last one."""
         limits = np.iinfo(dtype)
-        steps = np.rint(values / np.float32(self.scale)) + self.zero_point
+        with np.errstate(over="ignore"):  # an infinity is out of range, too
+            steps = np.rint(values / np.float32(self.scale)) + self.zero_point
         found: NDArray[Any] = np.clip(steps, limits.min, limits.max).astype(dtype)
         return found
 

@@ -56,6 +56,20 @@ def cache_slice(cache_name: str) -> str:
     return cache_name.replace("cache", "slice", 1)
 
 
+def new_slots(rows: int) -> int:
+    """Columns of a mask for a call's own rows: as many for one row as for the most that are verified.
+
+    A softmax of 16-bit integers gives what is masked a share of its own, tiny, but one for each slot. So a row's result would
+    depend on how many rows are computed with it if the slots did.
+    """
+    return max(rows, max(VERIFY))
+
+
+def context_of(row: int, contexts: Sequence[int]) -> int:
+    """The size of the full caches where a row is computed, which depends on nothing but its position."""
+    return next((size for size in contexts if row < size - max(VERIFY)), contexts[-1])
+
+
 def slots(kind: CacheKind, window: int, context: int) -> int:
     """Slots of a KV tensor."""
     return local_slots(window) if kind is CacheKind.LOCAL else context
@@ -91,7 +105,7 @@ def npu_target(
     return Signature(
         (
             *_as(dtype, embedding_ports(rows, hidden_size, per_layer)),
-            *_position_ports(caches, window, rows, context, rows, dtype),
+            *_position_ports(caches, window, rows, context, new_slots(rows), dtype),
             *_cache_ports(caches, window, context, dtype),
         ),
         (*_as(dtype, emitted), *added),
