@@ -39,6 +39,7 @@ from paceline_export.lower.flatbuffer import Builtin, Subgraph, Tensor, TfliteFi
 from paceline_export.npu.numbers import quantization
 from paceline_export.npu.qdq import write_twin
 from paceline_export.npu.write import NpuOptions
+from paceline_export.quantize import pack_int4
 from paceline_export.recipes import F32
 
 SOC, STEPS, ROUNDS, SEQUENCES = "SM8750", 3, 2, 2
@@ -117,6 +118,13 @@ def calls(bundle: Bundle) -> dict[str, list[Arrays]]:
     return recorder.calls
 
 
+def cpu_session(model: Path) -> ort.InferenceSession:
+    """onnxruntime's own kernels, which would round activations to 8 bits in front of weights of 8 bits if we let them."""
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+
+
 def ran(session: ort.InferenceSession, call: Arrays) -> Arrays:
     names = [each.name for each in session.get_outputs()]
     return dict(zip(names, session.run(names, {each.name: call[each.name] for each in session.get_inputs()}), strict=True))
@@ -176,7 +184,7 @@ def test_all_of_it_runs_on_the_emulator_and_says_what_litert_says(
 def test_onnxruntime_says_the_same_on_the_cpu(
     signature: str, graphs: dict[str, OnnxGraphs], calls: dict[str, list[Arrays]]
 ) -> None:
-    session = ort.InferenceSession(str(graphs[PARTS[signature]].files[signature]), providers=["CPUExecutionProvider"])
+    session = cpu_session(graphs[PARTS[signature]].files[signature])
     for call in calls[signature][:3]:
         require_alike(signature, ran(session, call), call)
 
@@ -407,3 +415,29 @@ def test_changed_bytes_are_translated_or_refused(mutate: mutations.Mutation, tmp
         except InputError:
             refused += 1
     assert 0 < refused <= 150
+
+
+@pytest.mark.parametrize("scales", [(0.02,), (0.01, 0.02, 0.03, 0.04)])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_weights_are_the_same_numbers(bits: int, scales: tuple[float, ...], tmp_path: Path) -> None:
+    integers = np.arange(-8, 8, dtype=np.int8).reshape(4, 4)
+
+    def connected(graph: Subgraph, x: Tensor, y: Tensor) -> Tensor:
+        stored = pack_int4(integers) if bits == 4 else integers
+        buffer = graph.file.stored("w", (stored.size,), "int8", lambda: [stored])
+        described = schema.QuantizationParametersT()
+        described.scale, described.zeroPoint = np.array(scales, np.float32), np.zeros(len(scales), np.int64)
+        weight, options = graph.tensor((4, 4), f"int{bits}", buffer, "w", described), schema.FullyConnectedOptionsT()
+        options.keepNumDims = True
+        return product(graph, product(graph, x, y, schema.AddOptionsT(), Builtin.ADD), weight, options, Builtin.FULLY_CONNECTED)
+
+    file = tmp_path / "graph.tflite"
+    with_file(file, connected)
+    model = tmp_path / write_twin(tmp_path, "target", file, lambda *_: None)["graph"]
+    x = (np.arange(16, dtype=np.int16) * 700 - 5000).reshape(1, 4, 4)
+    given = {"x": x, "y": np.zeros_like(x)}
+    wanted = x.astype(np.float64) @ (integers * np.array(scales)[:, None]).T
+    assert np.abs(ran(cpu_session(model), given)["z"] - wanted).max() <= 1
+    qnn_or_skip()
+    # The chip's products are good to some thousandths of the largest number.
+    assert cosine(ran(hexagon_session(model, SOC), given)["z"], wanted) >= 0.9999
