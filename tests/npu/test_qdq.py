@@ -189,6 +189,32 @@ def test_onnxruntime_says_the_same_on_the_cpu(
         require_alike(signature, ran(session, call), call)
 
 
+def test_the_loop_writes_the_same_tokens(bundle: Bundle, graphs: dict[str, OnnxGraphs]) -> None:
+    """Whole rounds, whose KV rows the CPU writes between calls on the chip."""
+    qnn_or_skip()
+    written = []
+    for runner in (LiteRtKernels(Environment(), npu_files(bundle), 1), QnnOnnx(graphs, SOC, keep=False)):
+        backend = NpuBackend(bundle, runner, ("target", "drafter"), 1, False)
+        cache = KVCache(backend.manifest.caches, backend.manifest.window, 256)
+        bound = backend.bind(cache)
+        target, drafter = TargetLoop(bound, cache), DraftLoop(bound)
+        *before, pending = encode(load_tokenizer(bundle.folder), PROMPTS[2])
+        target.prefill(before)
+        verified = target.verify([pending])
+        target.commit(1)
+        tokens, row = [int(verified.logits[0].argmax())], 0
+        for _ in range(ROUNDS):
+            drafts = drafter.chain(tokens[-1], verified.activations[row].copy(), STEPS)
+            verified = target.verify([tokens[-1], *drafts])
+            best = [int(token) for token in verified.logits.argmax(axis=1)]
+            row = next((row for row, draft in enumerate(drafts) if draft != best[row]), STEPS)
+            target.commit(row + 1)
+            tokens += best[: row + 1]
+        written.append(tokens)
+    assert written[0] == written[1]
+    assert len(written[0]) > ROUNDS
+
+
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where programs are kept."""
