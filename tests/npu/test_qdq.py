@@ -73,7 +73,7 @@ class Recorder:
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     out = tmp_path_factory.mktemp("npu") / "bundle"
-    export(TARGET, DRAFTER, out, lambda *_: None, recipe=F32, npu=NpuOptions(prompts.PROMPTS, "a16w8", (256,), STEPS))
+    export(TARGET, DRAFTER, out, lambda *_: None, recipe=F32, npu=NpuOptions(prompts.PROMPTS[:4], "a16w8", (256,), STEPS))
     return Bundle.open(out)
 
 
@@ -82,7 +82,7 @@ def graphs(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     folder, found = tmp_path_factory.mktemp("twin"), {}
     for part, file in npu_files(bundle).items():
         files = write_twin(folder, part, file, lambda *_: None)
-        found[part] = OnnxGraphs({name: folder / each for name, each in files.items()}, sha256(file))
+        found[part] = OnnxGraphs({name: folder / each for name, each in files.items()}, sha256(file), file.stat().st_size)
     return found
 
 
@@ -176,7 +176,7 @@ def test_all_of_it_runs_on_the_emulator_and_says_what_litert_says(
     placed = {each.ep_name: len(each.get_nodes()) for each in session.get_provider_graph_assignment_info()}
     assert set(placed) == {PROVIDER}
     assert placed[PROVIDER] > 500
-    for call in calls[signature][:6]:
+    for call in calls[signature][:4]:
         require_alike(signature, ran(session, call), call)
 
 
@@ -261,7 +261,7 @@ def test_a_kept_program_gives_the_same_bits(graphs: dict[str, OnnxGraphs], calls
     written = program.stat().st_mtime_ns
     require_same(run_once(graphs, call, made), plain)
     assert (made, program.stat().st_mtime_ns) == ([True, False], written)
-    other = {**graphs, "drafter": OnnxGraphs(graphs["drafter"].files, "of another export")}
+    other = {**graphs, "drafter": OnnxGraphs(graphs["drafter"].files, "of another export", 1)}
     require_same(run_once(other, call, made), plain)
     assert made[-1]
     assert len(list(kept.glob("*.onnx"))) == 1  # the old one is gone
@@ -279,7 +279,6 @@ DAMAGE: list[Callable[[Path], object]] = [
     lambda program: program.write_bytes(program.read_bytes()[:-100]),
     lambda program: program.with_suffix(".json").unlink(),
     lambda program: program.with_suffix(".json").write_text("[]"),
-    lambda program: program.unlink(),
 ]
 
 
@@ -301,7 +300,7 @@ def test_a_program_that_the_chip_refuses_is_made_again(
     plain = run_once(graphs, call, made)
     (program,) = kept.glob("*.onnx")
     program.write_bytes(b"\x08\x0a")
-    monkeypatch.setattr(contexts, "_sealed", lambda _file: True)
+    monkeypatch.setattr(contexts, "is_sealed", lambda _file: True)
     require_same(run_once(graphs, call, made), plain)
     assert made == [True, True]
 
@@ -432,7 +431,7 @@ def test_changed_bytes_are_translated_or_refused(mutate: mutations.Mutation, tmp
     file, refused = tmp_path / "graph.tflite", 0
     with_file(file, product)
     content = file.read_bytes()
-    for seed in range(150):
+    for seed in range(100):
         file.write_bytes(mutate(content, Random(seed)))
         out = tmp_path / str(seed)
         out.mkdir()
@@ -440,7 +439,7 @@ def test_changed_bytes_are_translated_or_refused(mutate: mutations.Mutation, tmp
             write_twin(out, "target", file, lambda *_: None)
         except InputError:
             refused += 1
-    assert 0 < refused <= 150
+    assert 0 < refused <= 100
 
 
 @pytest.mark.parametrize("scales", [(0.02,), (0.01, 0.02, 0.03, 0.04)])
