@@ -36,6 +36,7 @@ from paceline.target import Target as TargetLoop
 from paceline.text import encode, load_tokenizer
 from paceline_export.bundle import export
 from paceline_export.lower.flatbuffer import Builtin, Subgraph, Tensor, TfliteFile
+from paceline_export.npu import tflite_graphs
 from paceline_export.npu.numbers import quantization
 from paceline_export.npu.qdq import write_twin
 from paceline_export.npu.write import NpuOptions
@@ -349,6 +350,16 @@ def test_a_missing_package_is_a_sentence(monkeypatch: pytest.MonkeyPatch, graphs
         QnnOnnx(graphs, SOC).bind("drafter", "draft", {})
 
 
+def test_a_promised_package_that_is_missing_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime_qnn", None)
+    monkeypatch.delenv("PACELINE_REQUIRE_NPU", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="not installed"):
+        qnn_or_skip()
+    monkeypatch.setenv("PACELINE_REQUIRE_NPU", "1")
+    with pytest.raises(pytest.fail.Exception, match="not installed"):
+        qnn_or_skip()
+
+
 Fill = Callable[[Subgraph, Tensor, Tensor], Tensor]
 WIDE = Scale(0.001, 0)
 
@@ -415,6 +426,8 @@ CHANGES: list[tuple[Callable[[Any], object], str]] = [
     (lambda model: setattr(model.subgraphs[0].tensors[0], "type", schema.TensorType.STRING), "has the type string"),
     (lambda model: setattr(model.subgraphs[0].tensors[0], "shape", [1, 4, -4]), r"has the shape \[1, 4, -4\]"),
     (lambda model: model.signatureDefs.clear(), "it has no signature"),
+    (lambda model: model.signatureDefs.extend(model.signatureDefs * 2), "whose name no file can have"),
+    (lambda model: setattr(model.subgraphs[0].tensors[0], "name", b"a" * tflite_graphs.MOST_PARTS), "more than the 4,194,304"),
 ]
 
 
