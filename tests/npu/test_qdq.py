@@ -402,7 +402,7 @@ def unscaled(graph: Subgraph, x: Tensor, y: Tensor) -> Tensor:
 
 REFUSED: list[tuple[Fill, str]] = [
     (lambda g, x, y: product(g, x, y, schema.SubOptionsT(), Builtin.SUB), "signature graph has SUB, which the ONNX twin lacks"),
-    (activated, "ADD has an activation function, which the ONNX twin lacks"),
+    (activated, "signature graph has ADD with an activation function, which the ONNX twin lacks"),
     (unscaled, "has not one scale above 0"),
     (lambda g, x, y: x, "x is an output that nothing makes"),
     (lambda g, x, y: product(g, x, g.tensor((1, 4, 4), "int16")), "is read before it is made"),

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from paceline.errors import InputError, printable
 from paceline_export.lower.external_data import ExternalData
 from paceline_export.npu.calls import UNREADABLE, damaged
-from paceline_export.npu.qdq_ops import OPERATORS
+from paceline_export.npu.qdq_ops import UnknownOperatorError, translated
 from paceline_export.npu.qdq_weights import TwinWeights, settled_scale
 from paceline_export.npu.tflite_graphs import GraphTensor, SignatureGraph, read_graphs
 from paceline_export.weights import Progress
@@ -66,10 +66,6 @@ def data_file(part: str) -> str:
     return f"{part}.npu.onnx.data"
 
 
-class UnknownOperatorError(Exception):
-    """An operator that has no form in the twin; the text is its name."""
-
-
 @dataclass
 class Twin:
     """One signature under translation.
@@ -93,10 +89,7 @@ class Twin:
         """The whole of it."""
         inputs = [self._input(name, place) for name, place in self.graph.inputs.items()]
         for operator in self.graph.operators:
-            if operator.name not in OPERATORS:
-                raise UnknownOperatorError(operator.name)
-            made = OPERATORS[operator.name](self, operator)
-            for place, value in zip(operator.outputs, made, strict=True):
+            for place, value in zip(operator.outputs, translated(self, operator), strict=True):
                 self._define(place, value)
         outputs = [self._output(name, place) for name, place in self.graph.outputs.items()]
         if len({id(value) for value in (*inputs, *outputs)}) < len(inputs) + len(outputs):
