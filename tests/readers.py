@@ -14,7 +14,6 @@ from mutations import Mutation
 from rich.console import Console
 
 from paceline import calibration
-from paceline.backends.litert import weight_cache
 from paceline.backends.litert.expected import expected_signatures
 from paceline.backends.litert.weight_cache import WeightCache
 from paceline.bundle import CHAT_TEMPLATE, DRAFTER_CONFIG, GENERATION_CONFIG, MANIFEST, TARGET_CONFIG, Bundle, file_state
@@ -22,6 +21,7 @@ from paceline.chat_template import ChatTemplate
 from paceline.cli import inspect
 from paceline.manifest import Manifest
 from paceline.sampling import checkpoint_sampling
+from paceline.sealed import seal_of
 from paceline.signatures import VERIFY
 from paceline.stored_weights import WEIGHTS_FILE, read_weights, summary
 from paceline.text import TOKENIZER_FILE, TextStream, encode, load_tokenizer
@@ -116,10 +116,10 @@ def _seal(places: Places) -> None:
     cache = WeightCache(places.bundle / "target.tflite", "00" * 32, "0.0")
     cache.folder.mkdir(parents=True, exist_ok=True)
     cache.file.write_bytes(b"weights")
-    shutil.copyfile(places.cache / "seal.json", weight_cache._seal_of(cache.file))
+    shutil.copyfile(places.cache / "seal.json", seal_of(cache.file))
     with cache.opened() as found:
         if found == cache.file:
-            assert json.loads(weight_cache._seal_of(cache.file).read_text())["state"] == file_state(cache.file)
+            assert json.loads(seal_of(cache.file).read_text())["state"] == file_state(cache.file)
 
 
 def _in_bundle(name: str) -> Callable[[Places], Path]:

@@ -36,9 +36,11 @@ from paceline.target import Target as TargetLoop
 from paceline.text import encode, load_tokenizer
 from paceline_export.bundle import export
 from paceline_export.lower.flatbuffer import Builtin, Subgraph, Tensor, TfliteFile
+from paceline_export.npu import tflite_graphs
 from paceline_export.npu.numbers import quantization
 from paceline_export.npu.qdq import write_twin
 from paceline_export.npu.write import NpuOptions
+from paceline_export.quantize import pack_int4
 from paceline_export.recipes import F32
 
 SOC, STEPS, ROUNDS, SEQUENCES = "SM8750", 3, 2, 2
@@ -72,7 +74,7 @@ class Recorder:
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     out = tmp_path_factory.mktemp("npu") / "bundle"
-    export(TARGET, DRAFTER, out, lambda *_: None, recipe=F32, npu=NpuOptions(prompts.PROMPTS, "a16w8", (256,), STEPS))
+    export(TARGET, DRAFTER, out, lambda *_: None, recipe=F32, npu=NpuOptions(prompts.PROMPTS[:4], "a16w8", (256,), STEPS))
     return Bundle.open(out)
 
 
@@ -81,7 +83,7 @@ def graphs(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     folder, found = tmp_path_factory.mktemp("twin"), {}
     for part, file in npu_files(bundle).items():
         files = write_twin(folder, part, file, lambda *_: None)
-        found[part] = OnnxGraphs({name: folder / each for name, each in files.items()}, sha256(file))
+        found[part] = OnnxGraphs({name: folder / each for name, each in files.items()}, sha256(file), file.stat().st_size)
     return found
 
 
@@ -115,6 +117,13 @@ def calls(bundle: Bundle) -> dict[str, list[Arrays]]:
             target.commit(kept + 1)
             pending = best[kept]
     return recorder.calls
+
+
+def cpu_session(model: Path) -> ort.InferenceSession:
+    """onnxruntime's own kernels, which would round activations to 8 bits in front of weights of 8 bits if we let them."""
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
 
 def ran(session: ort.InferenceSession, call: Arrays) -> Arrays:
@@ -168,7 +177,7 @@ def test_all_of_it_runs_on_the_emulator_and_says_what_litert_says(
     placed = {each.ep_name: len(each.get_nodes()) for each in session.get_provider_graph_assignment_info()}
     assert set(placed) == {PROVIDER}
     assert placed[PROVIDER] > 500
-    for call in calls[signature][:6]:
+    for call in calls[signature][:4]:
         require_alike(signature, ran(session, call), call)
 
 
@@ -176,9 +185,35 @@ def test_all_of_it_runs_on_the_emulator_and_says_what_litert_says(
 def test_onnxruntime_says_the_same_on_the_cpu(
     signature: str, graphs: dict[str, OnnxGraphs], calls: dict[str, list[Arrays]]
 ) -> None:
-    session = ort.InferenceSession(str(graphs[PARTS[signature]].files[signature]), providers=["CPUExecutionProvider"])
+    session = cpu_session(graphs[PARTS[signature]].files[signature])
     for call in calls[signature][:3]:
         require_alike(signature, ran(session, call), call)
+
+
+def test_the_loop_writes_the_same_tokens(bundle: Bundle, graphs: dict[str, OnnxGraphs]) -> None:
+    """Whole rounds, whose KV rows the CPU writes between calls on the chip."""
+    qnn_or_skip()
+    written = []
+    for runner in (LiteRtKernels(Environment(), npu_files(bundle), 1), QnnOnnx(graphs, SOC, keep=False)):
+        backend = NpuBackend(bundle, runner, ("target", "drafter"), 1, False)
+        cache = KVCache(backend.manifest.caches, backend.manifest.window, 256)
+        bound = backend.bind(cache)
+        target, drafter = TargetLoop(bound, cache), DraftLoop(bound)
+        *before, pending = encode(load_tokenizer(bundle.folder), PROMPTS[2])
+        target.prefill(before)
+        verified = target.verify([pending])
+        target.commit(1)
+        tokens, row = [int(verified.logits[0].argmax())], 0
+        for _ in range(ROUNDS):
+            drafts = drafter.chain(tokens[-1], verified.activations[row].copy(), STEPS)
+            verified = target.verify([tokens[-1], *drafts])
+            best = [int(token) for token in verified.logits.argmax(axis=1)]
+            row = next((row for row, draft in enumerate(drafts) if draft != best[row]), STEPS)
+            target.commit(row + 1)
+            tokens += best[: row + 1]
+        written.append(tokens)
+    assert written[0] == written[1]
+    assert len(written[0]) > ROUNDS
 
 
 @pytest.fixture
@@ -227,7 +262,7 @@ def test_a_kept_program_gives_the_same_bits(graphs: dict[str, OnnxGraphs], calls
     written = program.stat().st_mtime_ns
     require_same(run_once(graphs, call, made), plain)
     assert (made, program.stat().st_mtime_ns) == ([True, False], written)
-    other = {**graphs, "drafter": OnnxGraphs(graphs["drafter"].files, "of another export")}
+    other = {**graphs, "drafter": OnnxGraphs(graphs["drafter"].files, "of another export", 1)}
     require_same(run_once(other, call, made), plain)
     assert made[-1]
     assert len(list(kept.glob("*.onnx"))) == 1  # the old one is gone
@@ -245,7 +280,6 @@ DAMAGE: list[Callable[[Path], object]] = [
     lambda program: program.write_bytes(program.read_bytes()[:-100]),
     lambda program: program.with_suffix(".json").unlink(),
     lambda program: program.with_suffix(".json").write_text("[]"),
-    lambda program: program.unlink(),
 ]
 
 
@@ -267,7 +301,7 @@ def test_a_program_that_the_chip_refuses_is_made_again(
     plain = run_once(graphs, call, made)
     (program,) = kept.glob("*.onnx")
     program.write_bytes(b"\x08\x0a")
-    monkeypatch.setattr(contexts, "_sealed", lambda _file: True)
+    monkeypatch.setattr(contexts, "is_sealed", lambda _file: True)
     require_same(run_once(graphs, call, made), plain)
     assert made == [True, True]
 
@@ -316,6 +350,16 @@ def test_a_missing_package_is_a_sentence(monkeypatch: pytest.MonkeyPatch, graphs
         QnnOnnx(graphs, SOC).bind("drafter", "draft", {})
 
 
+def test_a_promised_package_that_is_missing_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime_qnn", None)
+    monkeypatch.delenv("PACELINE_REQUIRE_NPU", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="not installed"):
+        qnn_or_skip()
+    monkeypatch.setenv("PACELINE_REQUIRE_NPU", "1")
+    with pytest.raises(pytest.fail.Exception, match="not installed"):
+        qnn_or_skip()
+
+
 Fill = Callable[[Subgraph, Tensor, Tensor], Tensor]
 WIDE = Scale(0.001, 0)
 
@@ -358,7 +402,7 @@ def unscaled(graph: Subgraph, x: Tensor, y: Tensor) -> Tensor:
 
 REFUSED: list[tuple[Fill, str]] = [
     (lambda g, x, y: product(g, x, y, schema.SubOptionsT(), Builtin.SUB), "signature graph has SUB, which the ONNX twin lacks"),
-    (activated, "ADD has an activation function, which the ONNX twin lacks"),
+    (activated, "signature graph has ADD with an activation function, which the ONNX twin lacks"),
     (unscaled, "has not one scale above 0"),
     (lambda g, x, y: x, "x is an output that nothing makes"),
     (lambda g, x, y: product(g, x, g.tensor((1, 4, 4), "int16")), "is read before it is made"),
@@ -382,6 +426,8 @@ CHANGES: list[tuple[Callable[[Any], object], str]] = [
     (lambda model: setattr(model.subgraphs[0].tensors[0], "type", schema.TensorType.STRING), "has the type string"),
     (lambda model: setattr(model.subgraphs[0].tensors[0], "shape", [1, 4, -4]), r"has the shape \[1, 4, -4\]"),
     (lambda model: model.signatureDefs.clear(), "it has no signature"),
+    (lambda model: model.signatureDefs.extend(model.signatureDefs * 2), "whose name no file can have"),
+    (lambda model: setattr(model.subgraphs[0].tensors[0], "name", b"a" * tflite_graphs.MOST_PARTS), "more than the 4,194,304"),
 ]
 
 
@@ -398,7 +444,7 @@ def test_changed_bytes_are_translated_or_refused(mutate: mutations.Mutation, tmp
     file, refused = tmp_path / "graph.tflite", 0
     with_file(file, product)
     content = file.read_bytes()
-    for seed in range(150):
+    for seed in range(100):
         file.write_bytes(mutate(content, Random(seed)))
         out = tmp_path / str(seed)
         out.mkdir()
@@ -406,4 +452,30 @@ def test_changed_bytes_are_translated_or_refused(mutate: mutations.Mutation, tmp
             write_twin(out, "target", file, lambda *_: None)
         except InputError:
             refused += 1
-    assert 0 < refused <= 150
+    assert 0 < refused <= 100
+
+
+@pytest.mark.parametrize("scales", [(0.02,), (0.01, 0.02, 0.03, 0.04)])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_weights_are_the_same_numbers(bits: int, scales: tuple[float, ...], tmp_path: Path) -> None:
+    integers = np.arange(-8, 8, dtype=np.int8).reshape(4, 4)
+
+    def connected(graph: Subgraph, x: Tensor, y: Tensor) -> Tensor:
+        stored = pack_int4(integers) if bits == 4 else integers
+        buffer = graph.file.stored("w", (stored.size,), "int8", lambda: [stored])
+        described = schema.QuantizationParametersT()
+        described.scale, described.zeroPoint = np.array(scales, np.float32), np.zeros(len(scales), np.int64)
+        weight, options = graph.tensor((4, 4), f"int{bits}", buffer, "w", described), schema.FullyConnectedOptionsT()
+        options.keepNumDims = True
+        return product(graph, product(graph, x, y, schema.AddOptionsT(), Builtin.ADD), weight, options, Builtin.FULLY_CONNECTED)
+
+    file = tmp_path / "graph.tflite"
+    with_file(file, connected)
+    model = tmp_path / write_twin(tmp_path, "target", file, lambda *_: None)["graph"]
+    x = (np.arange(16, dtype=np.int16) * 700 - 5000).reshape(1, 4, 4)
+    given = {"x": x, "y": np.zeros_like(x)}
+    wanted = x.astype(np.float64) @ (integers * np.array(scales)[:, None]).T
+    assert np.abs(ran(cpu_session(model), given)["z"] - wanted).max() <= 1
+    qnn_or_skip()
+    # The chip's products are good to some thousandths of the largest number.
+    assert cosine(ran(hexagon_session(model, SOC), given)["z"], wanted) >= 0.9999

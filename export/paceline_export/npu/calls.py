@@ -130,12 +130,12 @@ class TfliteReader:
         model: the root of the flatbuffer.
     """
 
-    def __init__(self, content: NDArray[np.uint8]):
-        """Raises ValueError where the bytes do not begin as such a file."""
+    def __init__(self, content: NDArray[np.uint8], most: int = MOST_PARTS):
+        """Takes a file of which at most so many parts are read. Raises ValueError where it does not begin as one."""
         if not schema.Model.ModelBufferHasIdentifier(content[:8].tobytes(), 0):
             raise ValueError("it does not begin as one")
         self.model = schema.Model.GetRootAs(content)
-        self.left = MOST_PARTS
+        self.most = self.left = most
 
     def places(self, count: int) -> range:
         """The places of so many tables."""
@@ -146,7 +146,7 @@ class TfliteReader:
         """Counts parts that are read. Raises ValueError where the file has too many."""
         self.left -= parts
         if self.left < 0:
-            raise ValueError(f"it has more than the {MOST_PARTS:,} tensors, operators and operands that are allowed")
+            raise ValueError(f"it has more than the {self.most:,} tensors, operators and operands that are allowed")
         return parts
 
     def text(self, name: bytes | None) -> str:

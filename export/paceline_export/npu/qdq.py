@@ -13,13 +13,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
 from paceline.errors import InputError, printable
 from paceline_export.lower.external_data import ExternalData
 from paceline_export.npu.calls import UNREADABLE, damaged
-from paceline_export.npu.qdq_ops import OPERATORS
+from paceline_export.npu.qdq_ops import UnknownOperatorError, translated
 from paceline_export.npu.qdq_weights import TwinWeights, settled_scale
 from paceline_export.npu.tflite_graphs import GraphTensor, SignatureGraph, read_graphs
 from paceline_export.weights import Progress
@@ -65,10 +66,6 @@ def data_file(part: str) -> str:
     return f"{part}.npu.onnx.data"
 
 
-class UnknownOperatorError(Exception):
-    """An operator that has no form in the twin; the text is its name."""
-
-
 @dataclass
 class Twin:
     """One signature under translation.
@@ -92,10 +89,7 @@ class Twin:
         """The whole of it."""
         inputs = [self._input(name, place) for name, place in self.graph.inputs.items()]
         for operator in self.graph.operators:
-            if operator.name not in OPERATORS:
-                raise UnknownOperatorError(operator.name)
-            made = OPERATORS[operator.name](self, operator)
-            for place, value in zip(operator.outputs, made, strict=True):
+            for place, value in zip(operator.outputs, translated(self, operator), strict=True):
                 self._define(place, value)
         outputs = [self._output(name, place) for name, place in self.graph.outputs.items()]
         if len({id(value) for value in (*inputs, *outputs)}) < len(inputs) + len(outputs):
@@ -139,7 +133,7 @@ class Twin:
 
     def constant(self, values: Any, dtype: Any = np.int64) -> ir.Value:
         """A small constant; the same one is there once."""
-        array = np.asarray(values, dtype)
+        array = np.asarray(values, ml_dtypes.int4 if dtype == "int4" else dtype)
         name = f"constant.{array.dtype}.{list(array.shape)}.{sha256(array.tobytes()).hexdigest()[:16]}"
         return self._initializers.get(name) or self._initializer(ir.tensor(array, name=name))
 
@@ -148,15 +142,13 @@ class Twin:
         return self.node("QuantizeLinear", value, self.constant(scale, np.float32), self.constant(zero_point, dtype))
 
     def dequantised_value(self, value: ir.Value, like: GraphTensor, axis: int | None = None) -> ir.Value:
-        """The numbers of integers that have the scale of a tensor."""
+        """The numbers of integers that have the scale of a tensor, or the scales that it has along `axis`."""
+        # ONNX lets a zero point of 0 be left out, but Qualcomm's provider then takes int4 for other numbers.
         if len(like.scales) == 1:
-            scale = self.constant(settled_scale(like), np.float32)
-            zero_point: ir.Value | None = None if like.dtype == "int4" else self.constant(like.zero_point, like.dtype)
-            return self.node("DequantizeLinear", *(each for each in (value, scale, zero_point) if each is not None))
-        # Scales of rows have no zero point; a left out one is 0.
-        return self.node(
-            "DequantizeLinear", value, self._initializer(self.weights.scales(like)), axis=like.axis if axis is None else axis
-        )
+            scale, zero_point = self.constant(settled_scale(like), np.float32), self.constant(like.zero_point, like.dtype)
+            return self.node("DequantizeLinear", value, scale, zero_point)
+        scales, zeros = self._initializer(self.weights.scales(like)), self.constant(np.zeros(len(like.scales)), like.dtype)
+        return self.node("DequantizeLinear", value, scales, zeros, axis=like.axis if axis is None else axis)
 
     def through_integers(self, value: ir.Value, scale: np.float32, zero_point: int, dtype: str) -> ir.Value:
         """The same numbers, by way of integers."""

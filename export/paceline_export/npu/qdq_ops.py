@@ -19,21 +19,37 @@ from paceline_export.npu.tflite_graphs import GraphOperator
 if TYPE_CHECKING:
     from paceline_export.npu.qdq import Twin
 
-Translated = Callable[["Twin", GraphOperator], Sequence[ir.Value]]
+Translate = Callable[["Twin", GraphOperator], Sequence[ir.Value]]
 MIDDLE = 1 << 15  # zero of int16 as uint16
 
 
-def _plain(kind: str, **attributes: str | int) -> Translated:
+class UnknownOperatorError(Exception):
+    """An operator that has no form in the twin; the text says which."""
+
+
+def translated(twin: Twin, op: GraphOperator) -> Sequence[ir.Value]:
+    """What an operator makes, one value for each output.
+
+    Raises:
+        UnknownOperatorError: there is no form for it, or not for one of its options.
+        ValueError: its operands cannot be.
+    """
+    if op.name not in OPERATORS:
+        raise UnknownOperatorError(op.name)
+    return OPERATORS[op.name](twin, op)
+
+
+def _plain(kind: str, **attributes: str | int) -> Translate:
     """One node of one input."""
     return lambda twin, op: [twin.node(kind, twin.number(op.input(0)), **attributes)]
 
 
-def _of_two(kind: str, options: type) -> Translated:
-    def translated(twin: Twin, op: GraphOperator) -> list[ir.Value]:
+def _of_two(kind: str, options: type) -> Translate:
+    def made(twin: Twin, op: GraphOperator) -> list[ir.Value]:
         _require_plain(op.options(options).FusedActivationFunction() == NO_ACTIVATION, op, "an activation function")
         return [twin.node(kind, twin.number(op.input(0)), twin.number(op.input(1)))]
 
-    return translated
+    return made
 
 
 def _fully_connected(twin: Twin, op: GraphOperator) -> list[ir.Value]:
@@ -158,7 +174,7 @@ def _arg_max(twin: Twin, op: GraphOperator) -> list[ir.Value]:
     return [twin.node("Cast", twin.node("ArgMax", x, axis=int(axis[0]), keepdims=0), to=ir.DataType.INT32)]
 
 
-OPERATORS: dict[str, Translated] = {
+OPERATORS: dict[str, Translate] = {
     "ADD": _of_two("Add", schema.AddOptions),
     "ARG_MAX": _arg_max,
     "BATCH_MATMUL": _batch_matmul,
@@ -182,4 +198,4 @@ OPERATORS: dict[str, Translated] = {
 
 def _require_plain(holds: bool, op: GraphOperator, what: str) -> None:
     if not holds:
-        raise ValueError(f"{op.name} has {what}, which the ONNX twin lacks")
+        raise UnknownOperatorError(f"{op.name} with {what}")

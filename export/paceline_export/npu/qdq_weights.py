@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
-from math import prod
+from math import ceil, prod
 
 import numpy as np
 import onnx_ir as ir
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from paceline_export.lower.external_data import PAGE_BYTES, ExternalData
 from paceline_export.lower.onnx_weights import view
-from paceline_export.npu.tflite_graphs import GraphTensor
+from paceline_export.npu.tflite_graphs import BITS, GraphTensor
 from paceline_export.quantize import pack_int4, unpack_int4
 
 PIECE_BYTES = 16 << 20
@@ -44,7 +44,7 @@ class TwinWeights:
     def tensor(self, tensor: GraphTensor) -> ir.TensorProtocol:
         """A constant as it is. Raises ValueError where it is none."""
         content = _content(tensor)
-        stored = self._stored(f"{tensor.buffer}", tensor.dtype, tensor.shape, len(content), lambda: _in_pieces(content))
+        stored = self._stored(tensor, "", tensor.dtype, tensor.shape, lambda: _in_pieces(content))
         return _of_scales(stored, tensor)
 
     def turned(self, weight: GraphTensor) -> ir.TensorProtocol:
@@ -54,30 +54,37 @@ class TwinWeights:
             raise ValueError(f"{weight.name} is no matrix of symmetric int8 or int4")
         turned = _turned_int4 if weight.dtype == "int4" else _turned_int8
         shape = weight.shape[1], weight.shape[0]
-        name = f"{weight.buffer}.turned"
-        return _of_scales(self._stored(name, weight.dtype, shape, len(content), lambda: turned(content, weight.shape)), weight)
+        stored = self._stored(weight, ".turned", weight.dtype, shape, lambda: turned(content, weight.shape))
+        return _of_scales(stored, weight)
 
     def scales(self, weight: GraphTensor) -> ir.TensorProtocol:
         """Scales of the rows of weights. Raises ValueError where one is no positive number."""
-        scales, name = weight.scales, f"scales.{_digest(weight)}"
+        scales = weight.scales
         if not (np.isfinite(scales).all() and (scales > 0).all()):
             raise ValueError(f"a scale of {weight.name} is no positive number")
-        return self._stored(name, "float32", scales.shape, scales.nbytes, lambda: [scales])
+        return self._stored(weight, f".scales.{_digest(weight)}", "float32", scales.shape, lambda: [scales])
 
     def _stored(
-        self, name: str, dtype: str, shape: tuple[int, ...], size: int, pieces: Callable[[], Iterable[NDArray[np.generic]]]
+        self,
+        tensor: GraphTensor,
+        what: str,
+        dtype: str,
+        shape: tuple[int, ...],
+        pieces: Callable[[], Iterable[NDArray[np.generic]]],
     ) -> ir.TensorProtocol:
-        name = f"{name}.{dtype}.{'x'.join(map(str, shape))}"
-        if name not in self._tensors:
+        """What was made of a tensor's bytes; tensors of the same bytes share it, and it has the first one's name."""
+        key = f"{tensor.buffer}{what}.{dtype}.{'x'.join(map(str, shape))}"
+        if key not in self._tensors:
+            size, name = ceil(prod(shape) * BITS[dtype] / 8), f"{tensor.name}.{key}"
             self._written += size
             if self._written > MOST_WRITTEN * self.source_bytes:
                 raise ValueError("its tensors name the same bytes again and again")
             if size < PAGE_BYTES and dtype != "int4":
                 (only,) = pieces()
-                self._tensors[name] = ir.tensor(np.ascontiguousarray(only).view(dtype).reshape(shape), name=name)
+                self._tensors[key] = ir.tensor(np.ascontiguousarray(only).view(dtype).reshape(shape), name=name)
             else:
-                self._tensors[name] = self.data.add(name, shape, DTYPES[dtype], pieces())
-        return self._tensors[name]
+                self._tensors[key] = self.data.add(name, shape, DTYPES[dtype], pieces())
+        return self._tensors[key]
 
 
 def _of_scales(stored: ir.TensorProtocol, tensor: GraphTensor) -> ir.TensorProtocol:

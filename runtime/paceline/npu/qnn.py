@@ -12,7 +12,7 @@ import onnxruntime as ort
 
 from paceline.backends.ports import require_signature
 from paceline.errors import InputError
-from paceline.npu.contexts import OnnxGraphs, kept_context
+from paceline.npu.contexts import OnnxGraphs, kept_session
 from paceline.npu.runners import Arrays
 from paceline.signatures import Port, Signature
 
@@ -162,7 +162,7 @@ class QnnOnnx:
                 raise InputError(f"the ONNX graphs of the {part} have no signature {signature}; export the bundle again.")
             if self.keep:
                 version = str(_provider()[0].__version__)
-                made = kept_context(graphs, signature, f"{version}-{self.soc or 'own'}", self.open)
+                made = kept_session(graphs, signature, f"{version}-{self.soc or 'own'}", self.open)
             else:
                 made = self.open(graphs.files[signature])
             self._sessions[part, signature] = made

@@ -1,30 +1,25 @@
 """A file with a graph's weights as XNNPACK wants them, so that they are packed once and not by each signature and start.
 
-XNNPACK checks who wrote such a file, and not whether its weights are still what was written, so a seal beside it holds
-what the file system says of the complete file. A file that does not fit its seal is built again.
+XNNPACK checks who wrote such a file, and not whether its weights are still what was written, so it is sealed.
 """
 
 from __future__ import annotations
 
 import errno
-import json
-import logging
 import os
 import platform
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
-from paceline.bundle import cache_folder, file_state
+from paceline.bundle import cache_folder
 from paceline.errors import InputError
-from paceline.partial import partial_name, remove_abandoned, write_whole
-from paceline.reading import read_json
+from paceline.partial import partial_name
+from paceline.sealed import complete, hint, is_sealed, remove_stale
 
 PACKED_SHARE = 1.02  # of the file's size; XNNPACK ends the process when the disk is full
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -52,7 +47,7 @@ class WeightCache:
             InputError: there is no room in the directory.
         """
         with BUILDING:
-            if self._sealed():
+            if is_sealed(self.file):
                 yield self.file
                 return
             partial = self._begun()
@@ -61,10 +56,7 @@ class WeightCache:
                 return
             try:
                 yield partial
-                with suppress(OSError):  # without a seal it is only built again
-                    partial.rename(self.file)
-                    source = os.fsencode(self.source).decode(errors="replace")  # a path need not be text
-                    write_whole(_seal_of(self.file), json.dumps({"source": source, "state": file_state(self.file)}))
+                complete(partial, self.file, self.source)
             finally:
                 partial.unlink(missing_ok=True)
 
@@ -73,10 +65,10 @@ class WeightCache:
         partial = partial_name(self.file)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._remove_stale()
+            remove_stale(self.folder, f"*-{self.cpu}.xnnpack", self.source)
             partial.touch(exist_ok=False)
         except OSError as error:
-            _hint(
+            hint(
                 f"the cache directory {self.folder} cannot be written ({error.strerror}), so weights are packed at every "
                 "start; choose another one with XDG_CACHE_HOME, or be silent with --no-weight-cache."
             )
@@ -100,52 +92,11 @@ class WeightCache:
             if error.errno in FULL:
                 raise self._refusal(f"cannot hold {needed / 1e6:,.0f} MB of packed weights ({error.strerror})") from None
 
-    def _sealed(self) -> bool:
-        """Whether the file is the one that was completed, and nobody touched it since."""
-        try:
-            return bool(_read_seal(self.file).get("state") == file_state(self.file))
-        except OSError:  # it is not there
-            return False
-
-    def _remove_stale(self) -> None:
-        """Makes room: our own file if it is damaged, and those of graphs that are gone or have changed since."""
-        remove_abandoned(self.folder)
-        for file in self.folder.glob(f"*-{self.cpu}.xnnpack"):
-            source = Path(str(_read_seal(file).get("source", self.source)))
-            if source == self.source or not _exists(source):
-                _seal_of(file).unlink(missing_ok=True)
-                file.unlink(missing_ok=True)
-
     def _refusal(self, what: str) -> InputError:
         return InputError(
             f"the cache directory {self.folder} {what}; free or choose another one with XDG_CACHE_HOME, "
             "or run with --no-weight-cache."
         )
-
-
-def _seal_of(file: Path) -> Path:
-    return file.with_suffix(".json")
-
-
-def _read_seal(file: Path) -> dict[str, Any]:
-    """Empty where there is none that can be read."""
-    try:
-        seal = read_json(_seal_of(file))
-    except (OSError, ValueError):
-        return {}
-    return seal if isinstance(seal, dict) else {}
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # of a name that no file can have
-        return False
-
-
-@cache
-def _hint(text: str) -> None:
-    logging.getLogger("paceline").warning(text)
 
 
 def _cpu() -> str:
