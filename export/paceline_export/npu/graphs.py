@@ -67,8 +67,7 @@ class NpuModel:
             op.read(spec.layer, spec.kind, inputs[spec.key], inputs[spec.value])
         for kind, rope in config.ropes.items():
             if MASK[KINDS[kind]] in inputs:
-                mask = inputs[MASK[KINDS[kind]]]
-                op.masks[KINDS[kind]] = op.reshape(mask, 1, mask.shape[2], 1, mask.shape[3])
+                op.show(KINDS[kind], inputs[MASK[KINDS[kind]]])
                 op.tables[rope] = inputs[COSINES[KINDS[kind]]], inputs[SINES[KINDS[kind]]]
         return NpuEntry(self, name, op, signature, inputs)
 

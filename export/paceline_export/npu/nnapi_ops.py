@@ -71,9 +71,10 @@ class NnapiOps(NpuOps):
         options = schema.FullyConnectedOptionsT()
         options.keepNumDims = True
         shape = (*x.shape[:-1], weight.shape[0])
-        steps = self._step_of(Builtin.QUANTIZE, [x], x.shape, "int8", entered, schema.QuantizeOptionsT())
-        summed = self._step_of(Builtin.FULLY_CONNECTED, [steps, self._matrix(weight), None], shape, "int8", left, options)
-        made = self._step_of(Builtin.DEQUANTIZE, [summed], shape, "float32", None, schema.DequantizeOptionsT(), name)
+        steps = self.unnamed(Builtin.QUANTIZE, [x], x.shape, "int8", entered, schema.QuantizeOptionsT())
+        inputs = [steps, self._matrix(weight), None]
+        summed = self.unnamed(Builtin.FULLY_CONNECTED, inputs, shape, "int8", left, options, version=TAKES_INT8)
+        made = self.unnamed(Builtin.DEQUANTIZE, [summed], shape, "float32", None, schema.DequantizeOptionsT())
         self._origins[made.index] = name
         return made
 
@@ -83,7 +84,7 @@ class NnapiOps(NpuOps):
         cubed = self._plain(Builtin.MUL, self._plain(Builtin.MUL, x, x), x)
         inner = self._plain(Builtin.ADD, x, self._plain(Builtin.MUL, cubed, self.constant([0.044715])))
         turned = self._plain(Builtin.MUL, inner, self.constant([sqrt(2 / pi)]))
-        turned = self._step_of(Builtin.TANH, [turned], x.shape, "float32", None, None)
+        turned = self.unnamed(Builtin.TANH, [turned], x.shape, "float32", None, None)
         share = self._plain(Builtin.ADD, turned, self.constant([1.0]))
         made = self._plain(Builtin.MUL, self._plain(Builtin.MUL, x, self.constant([0.5])), share)
         self._origins[made.index] = name
@@ -91,22 +92,7 @@ class NnapiOps(NpuOps):
 
     def _plain(self, builtin: int, x: Tensor, y: Tensor) -> Tensor:
         options = schema.MulOptionsT() if builtin == Builtin.MUL else schema.AddOptionsT()
-        return self._step_of(builtin, [x, y], x.shape, "float32", None, options)
-
-    def _step_of(
-        self,
-        builtin: int,
-        inputs: Sequence[Tensor | None],
-        shape: Sequence[int],
-        dtype: str,
-        scale: Scale | None,
-        options: Any,
-        name: str = "",
-    ) -> Tensor:
-        """An operator inside what `NpuOps` has as one, and so without a name in its count."""
-        made = self.graph.tensor(shape, dtype, name=self._label(name), quantization=quantization(scale))
-        self.graph.operator(builtin, inputs, [made], options, TAKES_INT8 if builtin == Builtin.FULLY_CONNECTED else 1)
-        return made
+        return self.unnamed(builtin, [x, y], x.shape, "float32", None, options)
 
     def _matrix(self, weight: Weight) -> Tensor:
         """A weight in 8-bit integers of one scale; the largest value is at the end of the range."""

@@ -14,6 +14,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
+from paceline.npu.scales import Scale, least
 from paceline.signatures import CacheKind, Port
 from paceline_export.config import ClusteredHead
 from paceline_export.lower.flatbuffer import Builtin, Tensor
@@ -48,12 +49,14 @@ class NpuOps(PlainOps):
         old: layer -> its KV rows before the call.
         slices: layer -> the keys and values that the call adds.
         masked: scores behind a mask -> the same in front of it, by name.
+        visible: kind of cache -> [1, T, 1, S], 1 for a row that is visible and 0 for others.
     """
 
     numbers: Numbers = field(default_factory=Floats)
     old: dict[int, SlicedRows] = field(default_factory=dict)
     slices: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     masked: dict[str, str] = field(default_factory=dict)
+    visible: dict[CacheKind, Tensor] = field(default_factory=dict)
     _step: int = 0
     _count: int = 0
 
@@ -86,6 +89,21 @@ class NpuOps(PlainOps):
             name = self._next_name()
             described = quantization(self.numbers.fixed(builtin) or self.numbers.scale(name))
         made = self.graph.tensor(shape, self.numbers.dtype, name=self._label(name), quantization=described)
+        self.graph.operator(builtin, inputs, [made], options, version)
+        return made
+
+    def unnamed(
+        self,
+        builtin: int,
+        inputs: Sequence[Tensor | None],
+        shape: Sequence[int],
+        dtype: str,
+        scale: Scale | None,
+        options: Any,
+        version: int = 1,
+    ) -> Tensor:
+        """An operator whose result's range is known, and which is not counted with those that are measured."""
+        made = self.graph.tensor(shape, dtype, quantization=quantization(scale))
         self.graph.operator(builtin, inputs, [made], options, version)
         return made
 
@@ -138,6 +156,23 @@ class NpuOps(PlainOps):
         self.graph.operator(Builtin.CONCATENATION, [self._as(part, joined) for part in parts], [joined], options)
         return joined
 
+    def show(self, kind: CacheKind, mask: Tensor) -> None:
+        """Takes a mask [1, 1, T, S].
+
+        A softmax of 16-bit integers gives each masked slot a share of 2^-15, and so whatever lies there a part in the result.
+        So shares are multiplied by what the mask says in another way: the bottom of its range and it are 0 where a slot is
+        hidden, and where it is not, their sum is cut off at 1.
+        """
+        self.masks[kind] = self.reshape(mask, 1, mask.shape[2], 1, mask.shape[3])
+        if self.numbers.dtype == "float32":
+            return
+        (step,), (zero,) = self._described(mask).scale, self._described(mask).zeroPoint
+        bottom = self.constant([step * (zero - least(self.numbers.dtype))])
+        options = schema.AddOptionsT()
+        options.potScaleInt16 = False
+        one, shape = Scale.of_range(0.0, 1.0, self.numbers.dtype), self.masks[kind].shape
+        self.visible[kind] = self.unnamed(Builtin.ADD, [self.masks[kind], bottom], shape, self.numbers.dtype, one, options)
+
     def read(self, layer: int, kind: CacheKind, keys: Tensor, values: Tensor) -> None:
         """Takes the KV tensors of a layer: keys [1, K, S, H], values [1, K, H, S]."""
         self.old[layer] = SlicedRows(kind, [[head] for head in self._heads(keys)], [[head] for head in self._heads(values)])
@@ -189,7 +224,12 @@ class NpuOps(PlainOps):
         self.masked[f"a{self._count}"] = name
         options = schema.SoftmaxOptionsT()
         options.beta = 1.0
-        shares = self.reshape(self.node(Builtin.SOFTMAX, [scores], scores.shape, options), 1, 1, rows, mask.shape[3])
+        shares = self.node(Builtin.SOFTMAX, [scores], scores.shape, options)
+        if kind in self.visible:
+            scale = self.numbers.fixed(Builtin.SOFTMAX)
+            inputs = [shares, self.visible[kind]]
+            shares = self.unnamed(Builtin.MUL, inputs, shares.shape, self.numbers.dtype, scale, schema.MulOptionsT())
+        shares = self.reshape(shares, 1, 1, rows, mask.shape[3])
         # One product over all rows: sums of two would be rounded by themselves, and a row's result would depend on which of
         # the rows that it sees came with the same call.
         held = values[0] if len(values) == 1 else self.joined_at(self._described(values[0]), values, axis=3)
@@ -242,9 +282,7 @@ class NpuOps(PlainOps):
         """Numbers that are only compared: Qualcomm's compiler finds the largest of float32 and not of 16-bit ones."""
         if self.numbers.dtype == "float32":
             return x
-        made = self.graph.tensor(x.shape)
-        self.graph.operator(Builtin.DEQUANTIZE, [x], [made], schema.DequantizeOptionsT())
-        return made
+        return self.unnamed(Builtin.DEQUANTIZE, [x], x.shape, "float32", None, schema.DequantizeOptionsT())
 
     def _heads(self, x: Tensor) -> list[Tensor]:
         """The kv heads of a tensor, axis 1."""

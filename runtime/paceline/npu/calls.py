@@ -16,6 +16,7 @@ from paceline.kv_cache import KVCache, aligned_zeros
 from paceline.npu.profile import NpuProfile
 from paceline.npu.rows import NpuRows
 from paceline.npu.runners import Runner, TokenTables
+from paceline.npu.scales import least
 from paceline.npu.signatures import COSINES, MASK, SINES, TOKEN, draft_name, new_slots, of_step, signature_name
 from paceline.signatures import CacheKind, Signature
 
@@ -72,8 +73,8 @@ class StaticCall:
 
     def _mask_values(self, name: str) -> tuple[Any, Any]:
         """Of slots that a row does not see, and of those that it does."""
-        scale, dtype = self.profile.scale(self.part, name), self.profile.dtype
-        return (signatures.MASKED, 0.0) if scale is None else (np.iinfo(dtype).min, scale.zero_point)
+        scale = self.profile.scale(self.part, name)
+        return (signatures.MASKED, 0.0) if scale is None else (least(self.profile.dtype), scale.zero_point)
 
 
 class NpuTarget:

@@ -11,6 +11,11 @@ from numpy.typing import NDArray
 SMALLEST = 1e-30  # a range, so that a tensor of zeros has a scale
 
 
+def least(dtype: str) -> int:
+    """The smallest integer that numbers become; of int16 its negative is the largest."""
+    return -np.iinfo(np.int16).max if dtype == "int16" else int(np.iinfo(dtype).min)
+
+
 @dataclass(frozen=True)
 class Scale:
     """How a tensor's integers are numbers.
@@ -34,10 +39,9 @@ class Scale:
 
     def integers(self, values: NDArray[Any], dtype: str) -> NDArray[Any]:
         """`values` as integers of `dtype`, the nearest ones; what is out of range becomes the last one."""
-        limits = np.iinfo(dtype)
         with np.errstate(over="ignore"):  # an infinity is out of range, too
             steps = np.rint(values / np.float32(self.scale)) + self.zero_point
-        found: NDArray[Any] = np.clip(steps, limits.min, limits.max).astype(dtype)
+        found: NDArray[Any] = np.clip(steps, least(dtype), np.iinfo(dtype).max).astype(dtype)
         return found
 
     def numbers(self, integers: NDArray[Any]) -> NDArray[np.float32]:

@@ -59,8 +59,8 @@ def cache_slice(cache_name: str) -> str:
 def new_slots(rows: int) -> int:
     """Columns of a mask for a call's own rows: as many for one row as for the most that are verified.
 
-    A softmax of 16-bit integers gives what is masked a share of its own, tiny, but one for each slot. So a row's result would
-    depend on how many rows are computed with it if the slots did.
+    A softmax of 16-bit integers counts what is masked, each slot a little. So a row's result would depend on how many rows are
+    computed with it if the number of slots did.
     """
     return max(rows, max(VERIFY))
 
