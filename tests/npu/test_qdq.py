@@ -16,9 +16,9 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 from npu_tools import qnn_or_skip
 from numpy.typing import NDArray
-from small_pair import DRAFTER, PROMPTS, TARGET
+from small_pair import PROMPTS
 
-from paceline import prompts, signatures
+from paceline import signatures
 from paceline.backends.litert.model import Environment
 from paceline.bundle import Bundle, sha256
 from paceline.drafter import Drafter as DraftLoop
@@ -30,18 +30,15 @@ from paceline.npu.contexts import OnnxGraphs
 from paceline.npu.qnn import INSTALL, PROVIDER, QnnOnnx, hexagon_session, usable
 from paceline.npu.runners import LiteRtKernels
 from paceline.npu.scales import Scale
-from paceline.npu.signatures import TOKEN, of_step
+from paceline.npu.signatures import of_step
 from paceline.signatures import Port
 from paceline.target import Target as TargetLoop
 from paceline.text import encode, load_tokenizer
-from paceline_export.bundle import export
 from paceline_export.lower.flatbuffer import Builtin, Subgraph, Tensor, TfliteFile
 from paceline_export.npu import tflite_graphs
 from paceline_export.npu.numbers import quantization
 from paceline_export.npu.qdq import write_twin
-from paceline_export.npu.write import NpuOptions
 from paceline_export.quantize import pack_int4
-from paceline_export.recipes import F32
 
 SOC, STEPS, ROUNDS, SEQUENCES = "SM8750", 3, 2, 2
 UNROLLED = f"draft_{STEPS}"
@@ -72,10 +69,8 @@ class Recorder:
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    out = tmp_path_factory.mktemp("npu") / "bundle"
-    export(TARGET, DRAFTER, out, lambda *_: None, recipe=F32, npu=NpuOptions(prompts.PROMPTS[:4], "a16w8", (256,), STEPS))
-    return Bundle.open(out)
+def bundle(npu_bundle: Path) -> Bundle:
+    return Bundle.open(npu_bundle)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +87,6 @@ def calls(bundle: Bundle) -> dict[str, list[Arrays]]:
     """What LiteRT's kernels were given and made in rounds of the loop, and in unrolled rounds on the same inputs."""
     recorder = Recorder(LiteRtKernels(Environment(), npu_files(bundle), 1))
     backend, tokenizer = NpuBackend(bundle, recorder, ("target", "drafter"), 1, False), load_tokenizer(bundle.folder)
-    listed = backend.profile.signatures(backend.manifest, "drafter")[UNROLLED]
     for prompt in PROMPTS[:SEQUENCES]:
         cache = KVCache(backend.manifest.caches, backend.manifest.window, 256)
         bound = backend.bind(cache)
@@ -103,14 +97,12 @@ def calls(bundle: Bundle) -> dict[str, list[Arrays]]:
         target.commit(1)
         pending = int(verified.logits[0].argmax())
         for _ in range(ROUNDS):
-            drafts = drafter.chain(pending, verified.activations[kept].copy(), STEPS)
-            first = recorder.calls["draft"][-STEPS]
-            hidden = first[signatures.ACTIVATIONS][..., backend.manifest.hidden_size :]
-            given = {**first, TOKEN: np.array([pending], np.int32), signatures.ACTIVATIONS: hidden}
-            arrays = {port.name: aligned_zeros(port.sizes, port.dtype) for port in (*listed.inputs, *listed.outputs)}
-            for port in listed.inputs:
-                arrays[port.name][:] = given[port.name]
-            recorder.bind("drafter", UNROLLED, arrays)()
+            token, hidden = pending, verified.activations[kept].copy()
+            drafts = drafter.chain(pending, hidden, STEPS)  # one call
+            for draft in drafts:  # a state that is none of that call's own makes these calls of one step
+                step = bound.draft(token, hidden.copy())
+                token, hidden = step.token, step.state
+                assert token == draft
             verified = target.verify([pending, *drafts])
             best = [int(token) for token in verified.logits.argmax(axis=1)]
             kept = next((row for row, draft in enumerate(drafts) if draft != best[row]), STEPS)

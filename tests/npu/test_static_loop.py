@@ -35,6 +35,26 @@ def test_tokens_do_not_depend_on_drafts(npu_bundle: Path, prompt: str) -> None:
     assert sampled[0] != plain
 
 
+def test_a_row_is_the_same_in_every_bit_whatever_is_computed_with_it(npu_bundle: Path) -> None:
+    """Alone or among others, and whatever rejected drafts have left behind the committed rows."""
+    each = model(npu_bundle)
+    prompt, others = each.encode(PROMPTS[0]), [780, 427, 559, 275, 9, 8, 7, 6]
+    found = []
+    for garbage in (0, 32767):
+        with each.sequence() as (target, _):
+            target.prefill(prompt)
+            for view in target.graphs.rows.views.values():
+                view[:, :, len(prompt) :] = garbage
+            together = target.verify(others).logits.copy()
+            for count in (1, 2, 1, 4):
+                first = target.cache.length - len(prompt)
+                alone = target.verify(others[first : first + count]).logits
+                assert np.array_equal(alone, together[first : first + count])
+                target.commit(count)
+            found.append(together)
+    assert np.array_equal(*found)
+
+
 def test_places_change_who_computes_and_not_what_is_written(npu_bundle: Path) -> None:
     on_cpu = paceline.load(npu_bundle, threads=1, capacity=256)
     both, target, drafter = (model(npu_bundle, placed) for placed in (BOTH, ("target",), ("drafter",)))
@@ -45,10 +65,10 @@ def test_places_change_who_computes_and_not_what_is_written(npu_bundle: Path) ->
     assert "target on the CPU" in drafter.backend.describe()
 
 
-def test_rows_are_the_same_numbers_on_both_processors(npu_bundle: Path) -> None:
-    """A translated row differs from the CPU's own by half a step of its scale, wherever the window has moved to."""
-    written = model(npu_bundle, ("target",))
-    text = written.encode("def read(path):\n    return open(path)\n" * 12)[:200]
+def test_rows_are_the_same_numbers_on_both_processors(wide: tuple[Path, Path]) -> None:
+    """What the CPU's drafter reads is what the NPU's target has written, wherever the window has moved to."""
+    written = model(wide[0], ("target",))
+    text = [2, *np.random.default_rng(0).integers(300, 500, 300).tolist()]
     with written.sequence() as (target, _):
         target.prefill(text)
         cache, graphs = target.cache, target.graphs
