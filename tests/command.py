@@ -38,3 +38,10 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     assert captured.err.startswith("paceline: ")
     assert captured.err.count("\n") == 1
     return captured.err
+
+
+def ran(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Runs the command; returns the exit code, and all that it says to either stream."""
+    code = main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
