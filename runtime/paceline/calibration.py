@@ -8,14 +8,12 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from paceline.backends.names import LITERT, ONNXRUNTIME
 from paceline.bundle import cache_folder
 from paceline.costs import SCALE, pretend_context
 from paceline.draft_length import CallCosts
@@ -31,7 +29,6 @@ LEAST_TURNS = 2  # counted ones, whatever they take: a single one is at the merc
 MOST_TURNS = 20  # a small model has them in milliseconds, and more do not change the minimum
 CHAIN = 3  # draft steps that are timed together; the first is dearer than the others
 FORMAT = 1  # of the files; another one is measured again
-PACKAGES = {LITERT: "ai-edge-litert", ONNXRUNTIME: "onnxruntime"}
 Clock = Callable[[], float]  # seconds
 
 
@@ -96,13 +93,9 @@ def _fastest(calls: Mapping[int, Callable[[], object]], clock: Clock) -> dict[in
 
 def _key(model: Model, threads: int | None) -> dict[str, Any]:
     """Everything that costs depend on, as JSON has it."""
-    backend = model.backend.name
-    files = {part: model.manifest.files[file].sha256 for part, file in model.manifest.graphs[backend].parts.items()}
     return {
+        **model.backend.identity(),
         "format": FORMAT,
-        "files": files,
-        "backend": backend,
-        "runtime_version": version(PACKAGES[backend]),
         "threads": threads,
         "cpu": Machine.here().cpu,
         "cores": usable_cores(),  # what threads=None takes

@@ -13,6 +13,7 @@ import pytest
 
 import paceline
 from paceline import calibration
+from paceline.backends import base
 from paceline.backends import BACKENDS
 from paceline.calibration import BUDGET_S, CHAIN, LEAST_TURNS, MOST_TURNS, calibrated, measure
 from paceline.draft_length import CallCosts
@@ -111,7 +112,7 @@ def test_another_bundle_thread_count_cpu_or_runtime_is_measured_anew(
         patch.setattr(calibration.Machine, "here", lambda: calibration.Machine("another CPU", 2))
         calibrated(model, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(calibration, "version", lambda package: "0.0")
+        patch.setattr(base, "version", lambda package: "0.0")
         calibrated(model, 1)
     assert len(measured) == len(list(folder.iterdir())) == 5
     calibrated(model, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from paceline.drafts import RowPath
 from paceline.kv_cache import KVCache
+from paceline.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,12 @@ class Graphs(Protocol):
         """One drafter step from `hidden` [D] over the committed rows; its position is that of the pending token."""
 
 
+def identity(name: str, package: str, manifest: Manifest) -> dict[str, Any]:
+    """`Backend.identity` of one whose graphs a package runs."""
+    files = {part: manifest.files[file].sha256 for part, file in manifest.graphs[name].parts.items()}
+    return {"backend": name, "runtime_version": version(package), "files": files}
+
+
 class Backend(Protocol):
     """A loaded bundle."""
 
@@ -70,3 +78,6 @@ class Backend(Protocol):
 
     def describe(self) -> str:
         """What really runs the graphs: runtime, version, threads, and who does the work inside it."""
+
+    def identity(self) -> dict[str, Any]:
+        """What the costs of calls depend on beside the machine, as JSON has it: `backend`, `runtime_version`, `files`."""

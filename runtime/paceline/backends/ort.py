@@ -11,7 +11,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from paceline import signatures
-from paceline.backends.base import DraftStep, Verified
+from paceline.backends.base import DraftStep, Verified, identity
 from paceline.backends.masks import Masks, path_of
 from paceline.backends.names import ONNXRUNTIME
 from paceline.backends.ports import require_signature
@@ -68,6 +68,10 @@ class OrtBackend:
         """See `Backend.describe`."""
         threads = self.target.get_session_options().intra_op_num_threads or "all"
         return f"onnxruntime {ort.__version__}, {', '.join(self.target.get_providers())}, {threads} threads"
+
+    def identity(self) -> dict[str, Any]:
+        """See `Backend.identity`."""
+        return identity(ONNXRUNTIME, "onnxruntime", self.manifest)
 
 
 class OrtGraphs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +51,7 @@ class NpuBackend:
             InputError: the bundle has no such graphs, or they are not those of the manifest.
         """
         self.manifest, self.runner, self.placed = bundle.manifest, runner, placed
-        self.profile = read_profile(bundle, profile)
+        self.profile, self.graphs = read_profile(bundle, profile), profile
         self.cpu = LiteRtBackend(bundle, threads, weight_cache, [part for part in MODELS if part not in placed])
 
     def bind(self, cache: KVCache) -> NpuGraphs:
@@ -76,6 +77,12 @@ class NpuBackend:
         parts = " and ".join(part for part in MODELS if part in self.placed)
         others = "".join(f"; {part} on the CPU" for part in MODELS if part not in self.placed)
         return f"{parts} ({self.profile.recipe}) on {self.runner.describe()}{others}"
+
+    def identity(self) -> dict[str, Any]:
+        """See `Backend.identity`."""
+        own, cpu = self.manifest.graphs[self.graphs].parts.values(), self.cpu.identity()
+        files = {file: self.manifest.files[file].sha256 for file in own}
+        return {"backend": NPU, "runtime_version": [self.describe(), cpu["runtime_version"]], "files": files | cpu["files"]}
 
 
 def read_profile(bundle: Bundle, profile: str = NPU) -> NpuProfile:

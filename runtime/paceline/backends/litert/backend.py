@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paceline import signatures
-from paceline.backends.base import DraftStep, Verified
+from paceline.backends.base import DraftStep, Verified, identity
+from paceline.backends.litert.c_api import PACKAGE
 from paceline.backends.litert.calls import CacheViews, DrafterCall, TargetCall
 from paceline.backends.litert.expected import expected_signatures, require_parts, require_signatures
 from paceline.backends.litert.lookups import TABLES, TokenTables
@@ -97,6 +99,10 @@ class LiteRtBackend:
 
         ran = delegation(self.environment, self.bundle, "target", VERIFY[1], self._packed.get("target"))
         return f"LiteRT {self.environment.library.version}, {self.threads} threads; in a decode call {ran}"
+
+    def identity(self) -> dict[str, Any]:
+        """See `Backend.identity`."""
+        return identity(LITERT, PACKAGE, self.manifest)
 
 
 class LiteRtGraphs:
