@@ -27,6 +27,12 @@ void keep(void *) {}
 
 }  // namespace
 
+size_t tensor_bytes(int32_t element, const Shape &shape) {
+  size_t bytes = element == litert::kInt8 ? 1 : element == litert::kInt16 ? 2 : 4;
+  for (const int size : shape) bytes *= static_cast<size_t>(size);
+  return bytes;
+}
+
 Runtime::Runtime(const std::string &library, paceline_backend backend) : litert_(library) {
   const litert::Option options[] = {{kAutoRegister, kInteger, 0, PACELINE_CPU | backend},
                                     {kLogSeverity, kInteger, 0, kErrors}};
@@ -39,14 +45,11 @@ Buffer::Buffer(const Runtime &runtime, int32_t element, const Shape &shape, void
   litert::TensorType type = {};
   type.element = element;
   type.layout.rank = static_cast<unsigned>(shape.size());
-  size_t bytes = 4;  // both element types have four
-  for (size_t axis = 0; axis < shape.size(); axis++) {
-    type.layout.dimensions[axis] = shape[axis];
-    bytes *= static_cast<size_t>(shape[axis]);
-  }
+  std::copy(shape.begin(), shape.end(), type.layout.dimensions);
   litert::Handle handle = nullptr;
   const LiteRt &litert = runtime.litert();
-  litert.check(litert.create_buffer(&type, data, bytes, nullptr, &handle), "making a tensor buffer");
+  litert.check(litert.create_buffer(&type, data, tensor_bytes(element, shape), nullptr, &handle),
+               "making a tensor buffer");
   buffer_ = Owned(handle, litert.destroy_buffer);
 }
 

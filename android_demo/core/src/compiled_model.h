@@ -15,6 +15,9 @@ namespace paceline {
 
 using Shape = std::vector<int>;
 
+// Bytes of a dense tensor of one of LiteRT's element types.
+size_t tensor_bytes(int32_t element, const Shape &shape);
+
 struct TensorInfo {
   std::string name;
   int32_t element;
@@ -75,6 +78,8 @@ class CompiledModel {
   Owned model_, compiled_;
   std::map<std::string, SignatureInfo> signatures_;
 };
+
+using Parts = std::map<std::string, std::unique_ptr<CompiledModel>>;  // target, drafter, embedder, per_layer_embedder
 
 // A signature and the buffers of its inputs and outputs.
 class Call {

@@ -8,6 +8,7 @@
 #include "costs.h"
 #include "error.h"
 #include "json.h"
+#include "signatures.h"
 #include "weight_cache.h"
 
 namespace paceline {
@@ -80,7 +81,9 @@ Model::Model(Bundle bundle, const Options &options)
                         (part == "drafter" && static_cast<int64_t>(bundle_.part(part).size()) >= kSharedDrafterBytes);
     parts_[part] = load(part, shared ? options_.threads : 1);
   }
-  require_signatures(manifest(), parts_);
+  require_tables(manifest(), parts_);
+  require_target(manifest(), *parts_.at("target"));
+  require_drafter(manifest(), *parts_.at("drafter"));
   cache_.emplace(manifest().caches, manifest().window, options_.capacity);
   graphs_.emplace(parts_, manifest(), *runtime_, *cache_);
   const char *where = options_.backend == PACELINE_CPU   ? "CPU (XNNPACK)"
