@@ -7,7 +7,8 @@
 namespace paceline {
 namespace {
 
-constexpr int32_t kInteger = 2;    // of LiteRtAny
+constexpr int32_t kInteger = 2, kText = 8;  // of LiteRtAny
+constexpr int kDispatchFolder = 1;          // environment option: where LiteRT looks for libLiteRtDispatch*.so
 constexpr int kAutoRegister = 24;  // environment option: accelerators that register themselves, all unless it is given
 constexpr int kLogSeverity = 25, kErrors = 3;  // and the least severe message that is printed
 // QS8, QU8, dynamic FULLY_CONNECTED and the newest operators of XNNPACK, as LiteRT-LM asks for them.
@@ -33,11 +34,13 @@ size_t tensor_bytes(int32_t element, const Shape &shape) {
   return bytes;
 }
 
-Runtime::Runtime(const std::string &library, paceline_backend backend) : litert_(library) {
-  const litert::Option options[] = {{kAutoRegister, kInteger, 0, PACELINE_CPU | backend},
-                                    {kLogSeverity, kInteger, 0, kErrors}};
+Runtime::Runtime(const std::string &library, int accelerators, const std::string &npu_libraries) : litert_(library) {
+  std::vector<litert::Option> options = {{kAutoRegister, kInteger, 0, accelerators},
+                                         {kLogSeverity, kInteger, 0, kErrors}};
+  if (!npu_libraries.empty())  // LiteRT keeps a copy of the text
+    options.push_back({kDispatchFolder, kText, 0, reinterpret_cast<intptr_t>(npu_libraries.c_str())});
   litert::Handle handle = nullptr;
-  litert_.check(litert_.create_environment(2, options, &handle), "starting");
+  litert_.check(litert_.create_environment(static_cast<int>(options.size()), options.data(), &handle), "starting");
   environment_ = Owned(handle, litert_.destroy_environment);
 }
 
@@ -66,7 +69,7 @@ CompiledModel::CompiledModel(const Runtime &runtime, const std::string &name, st
   model_ = Owned(model, litert.destroy_model);
   litert.check(litert.create_options(&made), "making options");
   const Owned owned(made, litert.destroy_options);
-  litert.check(litert.set_accelerators(made, options.backend), "choosing an accelerator");
+  litert.check(litert.set_accelerators(made, options.accelerator), "choosing an accelerator");
   std::string xnnpack =
       "num_threads = " + std::to_string(options.threads) + "\nflags = " + std::to_string(kXnnpackFlags) + "\n";
   if (!options.weight_cache.empty()) xnnpack += "weight_cache_file_path = " + toml_text(options.weight_cache) + "\n";
@@ -74,8 +77,17 @@ CompiledModel::CompiledModel(const Runtime &runtime, const std::string &name, st
   litert.check(litert.create_opaque("xnnpack", xnnpack.data(), keep, &opaque), "making options");
   litert.check(litert.add_opaque(made, opaque), "making options");
   if (int status = litert.compile(runtime.environment(), model, made, &compiled)) {
-    throw Error(name + ": LiteRT cannot prepare it for this backend (status " + std::to_string(status) +
-                "); choose the CPU, or export the bundle again.");
+    const std::string refused = name + ": LiteRT refused to prepare it for the ",
+                      why = " (status " + std::to_string(status) + "); ";
+    if (options.accelerator == PACELINE_NPU) {
+      throw Error(refused + "NPU" + why +
+                  "its dispatch library must be of LiteRT's own version, and the graph compiled for "
+                  "this chip; otherwise choose the CPU.");
+    }
+    throw Error(
+        refused +
+        (options.accelerator == PACELINE_GPU ? "GPU" + why + "choose the CPU, or export" : "CPU" + why + "export") +
+        " the bundle again.");
   }
   compiled_ = Owned(compiled, litert.destroy_compiled);
   read_signatures();

@@ -26,7 +26,7 @@ struct TensorType {  // LiteRtRankedTensorType
   Layout layout;
 };
 
-struct Option {  // LiteRtEnvOption, with the LiteRtAny that it holds
+struct Option {  // LiteRtEnvOption, with the LiteRtAny that it holds: a number, or the address of a text
   int32_t tag;
   int32_t type, padding;
   int64_t value;
