@@ -16,7 +16,7 @@
 namespace paceline {
 namespace {
 
-constexpr char kManifest[] = "manifest.json", kTokenizer[] = "tokenizer.bin";
+constexpr char kManifest[] = "manifest.json";
 
 }  // namespace
 
@@ -56,13 +56,8 @@ Bundle Bundle::of(const paceline_file *files, size_t count) {
   });
 }
 
-void Bundle::open(const std::vector<std::string> &names) {
-  add(kTokenizer);
-  if (manifest_.files.count(kSamplingFile)) add(kSamplingFile);
-  for (const std::string &name : names) add(name);
-}
-
-void Bundle::add(const std::string &name) {
+void Bundle::open(const std::string &name) {
+  if (has(name)) return;
   const auto stored = manifest_.files.find(name);
   if (stored == manifest_.files.end()) {
     throw Error("the bundle has no " + name +

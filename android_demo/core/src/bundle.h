@@ -5,7 +5,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "manifest.h"
 #include "memory.h"
@@ -13,6 +12,7 @@
 
 namespace paceline {
 
+constexpr char kTokenizerFile[] = "tokenizer.bin";
 constexpr char kSamplingFile[] = "generation_config.json";  // of the checkpoint; a bundle may lack it
 
 using Progress = std::function<void(const char *stage, double fraction)>;
@@ -22,9 +22,9 @@ class Bundle {
   // Read the manifest. Throw Error, naming the file.
   static Bundle in(const std::string &folder);
   static Bundle of(const paceline_file *files, size_t count);
-  // Maps the tokenizer and these files, and compares their sizes with the manifest, while what the bundle was opened
-  // from is still there. Throws Error, naming the file.
-  void open(const std::vector<std::string> &names);
+  // Maps a file and compares its size with the manifest, while what the bundle was opened from is still there. Throws
+  // Error, naming the file.
+  void open(const std::string &name);
 
   const Manifest &manifest() const { return manifest_; }
   std::string_view file(const std::string &name) const;
@@ -38,7 +38,6 @@ class Bundle {
   using Source = std::function<Opened(const std::string &name)>;
 
   explicit Bundle(Source source);
-  void add(const std::string &name);
 
   Source source_;
   Manifest manifest_;

@@ -63,7 +63,7 @@ Options options_of(const paceline_options *given) {
 }
 
 paceline_model *opened(Bundle bundle, const paceline_options *options) {
-  if (options->target_on == PACELINE_GPU) {
+  if (options->target_on == PACELINE_GPU && options->drafter_on == PACELINE_GPU) {
     paceline_error reason;
     paceline_backend_reason(options->library, nullptr, PACELINE_GPU, &reason);
     if (*reason.message) throw Error(reason.message);

@@ -62,7 +62,7 @@ int fast_cores() {
 }
 
 Model::Model(Bundle bundle, const Options &options)
-    : bundle_(std::move(bundle)), options_(options), placement_(placed()), tokenizer_(bundle_.file("tokenizer.bin")) {
+    : bundle_(std::move(bundle)), options_(options), placement_(placed()), tokenizer_(bundle_.file(kTokenizerFile)) {
   if (options.threads < 0 || options.threads > kMostThreads) {
     throw Error("threads is " + std::to_string(options.threads) + "; allowed are 1 to " + std::to_string(kMostThreads) +
                 ", or 0 for the fast cores.");
@@ -91,10 +91,20 @@ Model::Model(Bundle bundle, const Options &options)
 }
 
 Placement Model::placed() {
-  const Placement made(manifest(), options_.target_on, options_.drafter_on, options_.npu);
-  std::vector<std::string> files = made.files();
-  if (made.any_npu_graphs()) files.push_back(kProfileFile);
-  bundle_.open(files);
+  Placement made(manifest(), options_.target_on, options_.drafter_on, options_.npu);
+  bundle_.open(kTokenizerFile);
+  if (manifest().files.count(kSamplingFile)) bundle_.open(kSamplingFile);
+  for (const auto &[part, on_cpu] : manifest().parts) {
+    if (made.file(part) != on_cpu) {
+      try {
+        bundle_.open(made.file(part));
+      } catch (const Error &missing) {
+        made.fall_back(part, missing.what());
+      }
+    }
+    if (made.file(part) == on_cpu || made.may_fall_back()) bundle_.open(on_cpu);
+  }
+  if (made.any_npu_graphs()) bundle_.open(kProfileFile);
   return made;
 }
 

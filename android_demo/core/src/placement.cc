@@ -5,8 +5,6 @@
 #include <sys/system_properties.h>
 #endif
 
-#include <algorithm>
-
 #include "error.h"
 
 namespace paceline {
@@ -81,15 +79,6 @@ const std::string &Placement::file(const std::string &part) const {
   const auto place = places_.find(part);
   if (place == places_.end() || !on_npu_graphs(part)) return manifest_.parts.at(part);
   return manifest_.npu_parts.at(place->second == PACELINE_NPU ? npu_.soc : "").at(part);
-}
-
-std::vector<std::string> Placement::files() const {
-  std::vector<std::string> found;
-  for (const auto &[part, on_cpu] : manifest_.parts) {
-    found.push_back(file(part));
-    if (npu_.allow_fallback && found.back() != on_cpu) found.push_back(on_cpu);
-  }
-  return found;
 }
 
 std::string Placement::name_of(paceline_backend place, const std::string &npu_recipe) const {

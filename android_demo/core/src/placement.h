@@ -3,7 +3,6 @@
 
 #include <map>
 #include <string>
-#include <vector>
 
 #include "manifest.h"
 #include "paceline.h"
@@ -29,9 +28,8 @@ class Placement {
   bool any(paceline_backend place) const { return of(kPair[0]) == place || of(kPair[1]) == place; }
   // The graph of a part, in its place; of any other part the only one.
   const std::string &file(const std::string &part) const;
-  // All files of graphs that may be run, those of a fallback included.
-  std::vector<std::string> files() const;
-  // Puts a part that LiteRT refused to run on the NPU on the CPU. Throws `reason` where it may not be.
+  bool may_fall_back() const { return npu_.allow_fallback; }
+  // Puts a part on the CPU. Throws Error with the reason where it may not be.
   void fall_back(const std::string &part, const std::string &reason);
   // Why something runs on the CPU that should be on the NPU, in a sentence; empty where all is as it was asked for.
   const std::string &fallback() const { return fallback_; }
