@@ -72,7 +72,14 @@ std::string Placement::reason_against(const std::string &part) const {
 void Placement::fall_back(const std::string &part, const std::string &reason) {
   if (!npu_.allow_fallback) throw Error(reason);
   places_[part] = PACELINE_CPU;
-  fallback_ += (fallback_.empty() ? "" : " ") + ("the " + part + " runs on the CPU: ") + reason;
+  reasons_[part] = reason;
+  fallback_.clear();
+  if (reasons_.size() == 2 && reasons_.at("target") == reasons_.at("drafter")) {
+    fallback_ = "Target and drafter run on the CPU: " + reason;
+    return;
+  }
+  for (const auto &[each, why] : reasons_)
+    fallback_ += (fallback_.empty() ? "The " : " The ") + each + " runs on the CPU: " + why;
 }
 
 const std::string &Placement::file(const std::string &part) const {

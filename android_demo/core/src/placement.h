@@ -43,6 +43,7 @@ class Placement {
   const Manifest &manifest_;
   NpuOptions npu_;
   std::map<std::string, paceline_backend> places_;
+  std::map<std::string, std::string> reasons_;  // of the parts that fell back
   std::string fallback_;
 };
 

@@ -203,7 +203,7 @@ class ModelTest {
         val onNpu = options.copy(target = Backend.NPU, npuLibraries = cache.toString())
         val reason = assertNotNull(assertFailsWith<PacelineException> { open(onNpu) }.message)
         val model = open(onNpu.copy(allowFallback = true))
-        assertEquals("the target runs on the CPU: $reason", model.info.fallback)
+        assertEquals("The target runs on the CPU: $reason", model.info.fallback)
         val plain = open()
         assertEquals("", plain.info.fallback)
         assertEquals(plain.generate(prompt, settings(3)).readAll().text(), model.generate(prompt, settings(3)).readAll().text())
