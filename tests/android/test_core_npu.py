@@ -24,7 +24,7 @@ from paceline.npu.backend import NpuBackend, npu_files
 from paceline.npu.runners import LiteRtKernels
 from paceline.text import load_tokenizer
 
-NEW_TOKENS = 40
+NEW_TOKENS = 32
 LENGTHS = (0, 1, 3, 7)
 NAMES = {CPU: "cpu", NPU_ON_CPU: "npu-on-cpu"}
 PLACES = [(NPU_ON_CPU, NPU_ON_CPU), (NPU_ON_CPU, CPU), (CPU, NPU_ON_CPU)]
@@ -80,10 +80,10 @@ def test_what_runs_where_is_said(core: Core, npu_bundle: Path) -> None:
 
 def test_adaptive_drafting_measures_both_places(core: Core, npu_bundle: Path, tmp_path: Path) -> None:
     """And keeps the costs for these places alone."""
-    for places in PLACES:
+    for places in PLACES[:2]:
         done = run(core, npu_bundle, places, "-p", PROMPTS[0], "-n", NEW_TOKENS, "--cache", tmp_path, "--context", "256")
         assert done.returncode == 0, done.stderr
-    assert len(list(tmp_path.glob("costs-*"))) == len(PLACES)
+    assert len(list(tmp_path.glob("costs-*"))) == 2
 
 
 def test_a_context_beyond_the_graphs(core: Core, npu_bundle: Path) -> None:
@@ -116,7 +116,7 @@ def test_an_npu_that_cannot_run_the_graphs_is_refused_or_replaced(core: Core, co
         (compiled, ["--soc", "SM8650"], f"no graphs of the target for the NPU of SM8650 (it has those for {SOC})"),
         (compiled, ["--soc", SOC], "no directory for it was named"),
         (compiled, ["--soc", SOC, "--npu-libraries", empty], f"no dispatch library of LiteRT (libLiteRtDispatch_*.so) in {empty}"),
-        (compiled, ["--soc", SOC, "--npu-libraries", dispatch], "target.npu.tflite: LiteRT refused to prepare it for the NPU"),
+        (compiled, ["--soc", SOC, "--npu-libraries", dispatch], "drafter.npu.tflite: LiteRT refused to prepare it for the NPU"),
     ):
         words = [bundle, *request, "--target-on", "npu", "--drafter-on", "npu"]
         done = core.run("paceline-run", *words, *map(str, options))
@@ -207,7 +207,13 @@ def test_broken_profiles(core: Core, npu_bundle: Path, tmp_path: Path, path: tup
     done = run(core, folder, PLACES[0], "-p", "x", "-n", "1", "--allow-fallback")
     assert (done.returncode, done.stdout) == (2, "")
     assert word in done.stderr
-    assert core.run("paceline-run", folder, "--library", LIBRARY, "-p", "x", "-n", "1").returncode == 0  # nobody reads it there
+
+
+def test_nobody_reads_a_profile_for_the_cpu(core: Core, compiled: Path) -> None:
+    changed(compiled, "dtype", to="float32")
+    for name in ("npu.json", "target.npu.tflite", "drafter.npu.tflite"):
+        assert core.run("paceline-run", compiled, "--library", LIBRARY, "-p", "x", "-n", "1").returncode == 0
+        (compiled / name).unlink()
 
 
 def test_a_manifest_whose_npu_graphs_are_wrong(core: Core, compiled: Path) -> None:
