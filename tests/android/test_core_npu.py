@@ -102,7 +102,9 @@ def compiled(npu_bundle: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_an_npu_that_cannot_run_the_graphs_is_refused_or_replaced(core: Core, compiled: Path, tiny_bundle: Path, tmp_path: Path) -> None:
+def test_an_npu_that_cannot_run_it_is_refused_or_replaced(
+    core: Core, compiled: Path, tiny_bundle: Path, tmp_path: Path
+) -> None:
     """One sentence says why and what to do. With a fallback, the CPU's tokens come, and the sentence on standard error."""
     empty, dispatch = tmp_path / "empty", tmp_path / "dispatch"
     for folder in (empty, dispatch):
@@ -115,7 +117,7 @@ def test_an_npu_that_cannot_run_the_graphs_is_refused_or_replaced(core: Core, co
         (compiled, [], "does not say what chip it has"),
         (compiled, ["--soc", "SM8650"], f"no graphs of the target for the NPU of SM8650 (it has those for {SOC})"),
         (compiled, ["--soc", SOC], "no directory for it was named"),
-        (compiled, ["--soc", SOC, "--npu-libraries", empty], f"no dispatch library of LiteRT (libLiteRtDispatch_*.so) in {empty}"),
+        (compiled, ["--soc", SOC, "--npu-libraries", empty], f"library of LiteRT (libLiteRtDispatch_*.so) in {empty};"),
         (compiled, ["--soc", SOC, "--npu-libraries", dispatch], "drafter.npu.tflite: LiteRT refused to prepare it for the NPU"),
     ):
         words = [bundle, *request, "--target-on", "npu", "--drafter-on", "npu"]
@@ -124,7 +126,9 @@ def test_an_npu_that_cannot_run_the_graphs_is_refused_or_replaced(core: Core, co
         assert why in done.stderr
         done = core.run("paceline-run", *words, *map(str, options), "--allow-fallback")
         assert (done.returncode, done.stdout) == (0, plain[bundle])
-        assert re.search(r"^(Target and drafter run|The drafter runs .* The target runs) on the CPU: ", done.stderr, re.MULTILINE)
+        assert re.search(
+            "^(Target and drafter run|The drafter runs .* The target runs) on the CPU: ", done.stderr, re.MULTILINE
+        )
         assert why in done.stderr
         assert "LiteRT on the CPU (XNNPACK)" in done.stderr
 
