@@ -118,7 +118,11 @@ def test_an_npu_that_cannot_run_it_is_refused_or_replaced(
         (compiled, ["--soc", "SM8650"], f"no graphs of the target for the NPU of SM8650 (it has those for {SOC})"),
         (compiled, ["--soc", SOC], "no directory for it was named"),
         (compiled, ["--soc", SOC, "--npu-libraries", empty], f"library of LiteRT (libLiteRtDispatch_*.so) in {empty};"),
-        (compiled, ["--soc", SOC, "--npu-libraries", dispatch], "drafter.npu.tflite: LiteRT refused to prepare it for the NPU"),
+        (
+            compiled,
+            ["--soc", SOC, "--npu-libraries", dispatch],
+            "drafter.npu.tflite: LiteRT refused (status 504) to prepare it for the NPU",
+        ),
     ):
         words = [bundle, *request, "--target-on", "npu", "--drafter-on", "npu"]
         done = core.run("paceline-run", *words, *map(str, options))

@@ -23,6 +23,14 @@ std::string toml_text(const std::string &text) {
   return quoted + "\"";
 }
 
+[[noreturn]] void refuse(const std::string &name, int accelerator, int status) {
+  const char *advice = accelerator == PACELINE_NPU   ? "NPU; its dispatch library must be of LiteRT's own version, and "
+                                                       "the graph compiled for this chip; otherwise choose the CPU."
+                       : accelerator == PACELINE_GPU ? "GPU; choose the CPU, or export the bundle again."
+                                                     : "CPU; export the bundle again.";
+  throw Error(name + ": LiteRT refused (status " + std::to_string(status) + ") to prepare it for the " + advice);
+}
+
 // Options of ours that LiteRT reads while it compiles; it frees nothing.
 void keep(void *) {}
 
@@ -76,19 +84,8 @@ CompiledModel::CompiledModel(const Runtime &runtime, const std::string &name, st
   litert::Handle opaque = nullptr;
   litert.check(litert.create_opaque("xnnpack", xnnpack.data(), keep, &opaque), "making options");
   litert.check(litert.add_opaque(made, opaque), "making options");
-  if (int status = litert.compile(runtime.environment(), model, made, &compiled)) {
-    const std::string refused = name + ": LiteRT refused to prepare it for the ",
-                      why = " (status " + std::to_string(status) + "); ";
-    if (options.accelerator == PACELINE_NPU) {
-      throw Error(refused + "NPU" + why +
-                  "its dispatch library must be of LiteRT's own version, and the graph compiled for "
-                  "this chip; otherwise choose the CPU.");
-    }
-    throw Error(
-        refused +
-        (options.accelerator == PACELINE_GPU ? "GPU" + why + "choose the CPU, or export" : "CPU" + why + "export") +
-        " the bundle again.");
-  }
+  if (int status = litert.compile(runtime.environment(), model, made, &compiled))
+    refuse(name, options.accelerator, status);
   compiled_ = Owned(compiled, litert.destroy_compiled);
   read_signatures();
 }

@@ -121,16 +121,16 @@ Verified NpuTarget::verify(const int32_t *tokens, int count) {
   return {logits_.data(), activations_.data()};
 }
 
+StaticCall &NpuTarget::call(int rows) {
+  if (!calls_.empty() && calls_.begin()->second.context() != kept_.context()) calls_.clear();
+  const std::string name = npu_signature(signature_names().at(rows), profile_, kept_.context());
+  return calls_.try_emplace(rows, *parts_.at("target"), name, profile_, "target", kept_, rows).first->second;
+}
+
 StaticCall &NpuTarget::run(const int32_t *tokens, int count, int start) {
   kept_.cover(start + count);
   const int rows = *std::lower_bound(profile_.rows.begin(), profile_.rows.end(), count);
-  if (!calls_.empty() && calls_.begin()->second.context() != kept_.context()) calls_.clear();
-  const auto signature = [&] { return npu_signature(signature_names().at(rows), profile_, kept_.context()); };
-  auto found = calls_.find(rows);
-  if (found == calls_.end()) {
-    found = calls_.try_emplace(rows, *parts_.at("target"), signature(), profile_, "target", kept_, rows).first;
-  }
-  StaticCall &call = found->second;
+  StaticCall &call = this->call(rows);
   const bool per_layer = manifest_.per_layer_size > 0;
   TokenRows &table = tokens_.try_emplace(rows, parts_, kept_.runtime(), manifest_, rows, per_layer).first->second;
   for (const auto &[name, numbers] : table.of(tokens, count)) {

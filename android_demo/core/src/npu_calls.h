@@ -66,6 +66,7 @@ class NpuTarget : public Target {
   Verified verify(const int32_t *tokens, int count) override;
 
  private:
+  StaticCall &call(int rows);
   StaticCall &run(const int32_t *tokens, int count, int start);
 
   const Parts &parts_;
