@@ -24,6 +24,7 @@ LIBRARY = Path(str(distribution("ai-edge-litert").locate_file("ai_edge_litert/li
 
 
 UNITY = "-DCMAKE_UNITY_BUILD=ON"  # fewer and larger files, which compile in half of the time
+CPU, NPU_ON_CPU = 1, 8  # of paceline_backend
 PROGRAMS = ("paceline-run", "c_api_test", "continue_many")
 
 
@@ -57,9 +58,12 @@ class Core:
         command = [str(self.program(name)), *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)  # type: ignore[call-overload, no-any-return]
 
-    def continue_many(self, bundle: Path, cache: Path, requests: Sequence[Request]) -> list[list[int]]:
+    def continue_many(
+        self, bundle: Path, cache: Path | str, requests: Sequence[Request], places: Sequence[int] = ()
+    ) -> list[list[int]]:
+        """Continues all prompts with one model; `places` are where target and drafter run, of CPU and NPU_ON_CPU."""
         lines = "".join(request.line() for request in requests)
-        done = self.run("continue_many", bundle, LIBRARY, cache, input=lines)
+        done = self.run("continue_many", bundle, LIBRARY, cache, *map(str, places), input=lines)
         assert done.returncode == 0, done.stderr
         return [list(map(int, line.split())) for line in done.stdout.splitlines()]
 

@@ -18,7 +18,9 @@ from arm64_sysroot import CPUS, Arm64
 from small_pair import DRAFTER, TARGET
 from toolchain import locked
 
+from paceline.prompts import PROMPTS
 from paceline_export.bundle import export
+from paceline_export.npu.write import NpuOptions
 from paceline_export.recipes import RECIPES
 
 
@@ -57,6 +59,15 @@ def int4_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The trained pair as a phone runs it; not to be changed."""
     out = tmp_path_factory.mktemp("bundles") / "int4"
     export(TARGET, DRAFTER, out, lambda *_: None, recipe=RECIPES["mixed-wi4c"])
+    return out
+
+
+@pytest.fixture(scope="session")
+def npu_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained pair, with its graphs for a neural processor before any compiler; not to be changed."""
+    out = tmp_path_factory.mktemp("bundles") / "npu"
+    options = NpuOptions(PROMPTS, "a16w8", (256, 1024))
+    export(TARGET, DRAFTER, out, lambda *_: None, recipe=RECIPES["f32"], npu=options)
     return out
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from android_core import Core, Request
+from android_core import NPU_ON_CPU, Core, Request
 from arm64_sysroot import CPUS, Arm64
 from small_pair import PROMPTS
 
@@ -45,8 +45,20 @@ def test_with_float32_weights_they_are_those_of_other_cpus(
     assert answers(arm64(cpu), arm64_core, tiny_bundle, arm64_litert, requests) == [here, here]
 
 
-def answers(machine: Arm64, core: Core, bundle: Path, litert: Path, requests: Sequence[Request]) -> list[list[int]]:
+def test_an_npus_graphs_write_the_same_here_and_there(
+    arm64: Machine, arm64_core: Core, core: Core, arm64_litert: Path, npu_bundle: Path
+) -> None:
+    """Their integers do not depend on the order of sums."""
+    requests = [Request(list(range(3, 43)), length, NEW_TOKENS) for length in (0, 7)]
+    places = (NPU_ON_CPU, NPU_ON_CPU)
+    here = core.continue_many(npu_bundle, "-", requests, places)
+    assert answers(arm64("cortex-a76"), arm64_core, npu_bundle, arm64_litert, requests, places) == here
+
+
+def answers(
+    machine: Arm64, core: Core, bundle: Path, litert: Path, requests: Sequence[Request], places: Sequence[int] = ()
+) -> list[list[int]]:
     lines = "".join(request.line() for request in requests)
-    done = machine.run([core.program("continue_many"), bundle, litert, "-"], stdin=lines)
+    done = machine.run([core.program("continue_many"), bundle, litert, "-", *map(str, places)], stdin=lines)
     assert done.returncode == 0, done.stderr
     return [list(map(int, line.split())) for line in done.stdout.splitlines()]

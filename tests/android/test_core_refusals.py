@@ -37,7 +37,7 @@ def test_arguments(core: Core, tiny_bundle: Path, tmp_path: Path) -> None:
         ([*run, "--context", "16", "-p", "word " * 40], "do not fit"),
         ([*run, "--memory", "1"], "memory"),
         ([*run, "--backend", "gpu"], "GPU"),
-        ([*run, "--backend", "npu"], "NPU"),
+        ([*run, "--target-on", "npu"], "NPU"),
         ([tiny_bundle, "-p", "x", "--library", tmp_path / "none.so"], "LiteRT cannot be loaded"),
         ([*run, "--cache", tmp_path / "none"], "cache directory"),
     ):

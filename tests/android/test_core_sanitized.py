@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from android_core import LIBRARY, PROGRAMS, UNITY, Core, Request, built, shared_by_workers
+from android_core import CPU, LIBRARY, NPU_ON_CPU, PROGRAMS, UNITY, Core, Request, built, shared_by_workers
 from gemma_tokenizers import FIXTURE, fixture_tokenizer, hard_texts
 from small_pair import PROMPTS
 
@@ -13,7 +13,7 @@ import paceline
 from paceline.sampling import GREEDY
 
 SANITIZED = ("-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O0 -fsanitize=address,undefined -fno-sanitize-recover=undefined")
-TARGETS = (*PROGRAMS, "manifest_replay", "tokenizer_replay")
+TARGETS = (*PROGRAMS, "manifest_replay", "npu_profile_replay", "tokenizer_replay")
 SAMPLED = paceline.Sampling(temperature=1.0, top_k=64, top_p=0.95, min_p=0.01, seed=3)
 
 
@@ -38,9 +38,20 @@ def test_texts(core: Core, int4_bundle: Path, tmp_path: Path) -> None:
     assert core.continue_many(int4_bundle, tmp_path, requests) == expected
 
 
-def test_changed_manifests(core: Core, int4_bundle: Path) -> None:
-    done = core.run("manifest_replay", "500", int4_bundle / "manifest.json")
-    assert done.returncode == 0, done.stderr
+def test_an_npus_graphs(core: Core, npu_bundle: Path) -> None:
+    """On the CPU, over a move of the local rows and a larger context."""
+    with paceline.load(npu_bundle, threads=1, capacity=1024) as model:
+        prompt = model.encode("\n".join(PROMPTS[6:] + PROMPTS[:6]))[:238]
+    for places in ((NPU_ON_CPU, NPU_ON_CPU), (NPU_ON_CPU, CPU), (CPU, NPU_ON_CPU)):
+        plain, drafted = core.continue_many(npu_bundle, "-", [Request(prompt, length, 24) for length in (0, 7)], places)
+        assert plain == drafted
+        assert len(prompt) + len(plain) > 256
+
+
+def test_changed_manifests(core: Core, npu_bundle: Path) -> None:
+    for reader, file in (("manifest_replay", "manifest.json"), ("npu_profile_replay", "npu.json")):
+        done = core.run(reader, "500", npu_bundle / file)
+        assert done.returncode == 0, done.stderr
 
 
 def test_changed_tokenizers_and_hard_texts(core: Core, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

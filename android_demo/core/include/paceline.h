@@ -26,8 +26,10 @@ typedef struct {
   char message[1024];
 } paceline_error;
 
-/* Where the graphs run; target and drafter always on the same. The values are LiteRT's. */
-typedef enum { PACELINE_CPU = 1, PACELINE_GPU = 2, PACELINE_NPU = 4 } paceline_backend;
+/* Where a model's graphs run; the values of the first three are LiteRT's. The GPU runs target and drafter, or none. An NPU
+ * runs graphs of integers that were compiled ahead of time for the device's chip. The last one runs the same graphs, not
+ * compiled, on the CPU's kernels: slow, and there for tests and comparisons. */
+typedef enum { PACELINE_CPU = 1, PACELINE_GPU = 2, PACELINE_NPU = 4, PACELINE_NPU_ON_CPU = 8 } paceline_backend;
 
 /* What loading is doing; `fraction` goes from 0 to 1 in each stage. */
 typedef void (*paceline_progress)(void *user, const char *stage, double fraction);
@@ -37,8 +39,11 @@ typedef struct {
   const char *cache_dir; /* for packed weights and measured costs; NULL keeps none, which takes more memory and time */
   int threads;           /* of the target; 0 takes the fast cores, at most 4 */
   int capacity;          /* KV rows, prompt and output together; 0 takes 4096 or the model's own limit */
-  paceline_backend backend;
-  int64_t memory_budget; /* bytes that loading may take; 0 does not ask */
+  paceline_backend target_on, drafter_on;
+  const char *npu_libraries; /* the directory of LiteRT's dispatch library, an app's nativeLibraryDir; for an NPU */
+  const char *soc;           /* the chip, such as SM8750; NULL takes what Android says of the device */
+  int allow_fallback;        /* run on the CPU what the NPU cannot; paceline_info says why */
+  int64_t memory_budget;     /* bytes that loading may take; 0 does not ask */
   paceline_progress progress; /* may be NULL */
   void *user;
 } paceline_options;
@@ -61,6 +66,7 @@ typedef struct {
   int64_t weights_bytes, kv_bytes; /* of target and drafter; of the KV cache */
   const char *recipe;              /* how the weights are stored, such as mixed-wi4c */
   const char *ran_on;              /* the runtime, and what runs the graphs */
+  const char *fallback;            /* why something runs on the CPU that should be on the NPU; empty where all is as asked */
   int can_chat;                    /* whether the bundle says how turns are written */
   float temperature;               /* the checkpoint's own sampling; temperature 0 is greedy, */
   double top_p;                    /* top_p 1 and top_k 0 are off */
@@ -69,8 +75,10 @@ typedef struct {
 
 PACELINE_API paceline_info paceline_model_info(const paceline_model *model);
 
-/* Why a backend cannot be used with the runtime library at `library` (NULL as above); an empty text where it can be tried. */
-PACELINE_API void paceline_backend_reason(const char *library, paceline_backend backend, paceline_error *reason);
+/* Why a backend cannot be used with the libraries at `library` and `npu_libraries` (as in the options); an empty text where
+ * it can be tried. */
+PACELINE_API void paceline_backend_reason(const char *library, const char *npu_libraries, paceline_backend backend,
+                                          paceline_error *reason);
 
 typedef struct {
   int from_model; /* 0: the user's turn, 1: the model's */

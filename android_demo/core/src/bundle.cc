@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "error.h"
 #include "kept_file.h"
@@ -15,78 +16,67 @@
 namespace paceline {
 namespace {
 
-constexpr char kManifest[] = "manifest.json", kTokenizer[] = "tokenizer.bin";
-
-// An open descriptor that closes itself.
-class Opened {
- public:
-  Opened(const std::string &folder, const std::string &name) {
-    // Without O_NONBLOCK, opening a pipe would wait for whoever writes into it.
-    fd_ = open((folder + "/" + name).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd_ < 0) {
-      throw Error(folder + "/" + name + " cannot be opened (" + std::strerror(errno) +
-                  "); a bundle is a directory made by: paceline export");
-    }
-  }
-  ~Opened() { close(fd_); }
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
+constexpr char kManifest[] = "manifest.json";
 
 }  // namespace
 
-Bundle::Bundle(Mapping manifest) : manifest_(Manifest::parse(manifest.bytes())) {}
+struct Bundle::Opened {
+  std::shared_ptr<const int> fd;
+  int64_t offset, size;
+};
 
-std::vector<std::string> Bundle::needed() const {
-  std::vector<std::string> names = {kTokenizer};
-  if (manifest_.files.count(kSamplingFile)) names.push_back(kSamplingFile);
-  for (const auto &[part, file] : manifest_.parts) names.push_back(file);
-  return names;
+Bundle::Bundle(Source source) : source_(std::move(source)) {
+  const Opened opened = source_(kManifest);
+  manifest_ = Manifest::parse(Mapping(kManifest, *opened.fd, opened.offset, opened.size).bytes());
 }
 
-void Bundle::add(const std::string &name, int fd, int64_t offset, int64_t size) {
+Bundle Bundle::in(const std::string &folder) {
+  return Bundle([folder](const std::string &name) -> Opened {
+    // Without O_NONBLOCK, opening a pipe would wait for whoever writes into it.
+    const int fd = ::open((folder + "/" + name).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+      throw Error(folder + "/" + name + " cannot be opened (" + std::strerror(errno) +
+                  "); a bundle is a directory made by: paceline export");
+    }
+    const auto close_it = [](const int *held) {
+      close(*held);
+      delete held;
+    };
+    return {{new int(fd), close_it}, 0, -1};
+  });
+}
+
+Bundle Bundle::of(const paceline_file *files, size_t count) {
+  return Bundle([files, count](const std::string &name) -> Opened {
+    const auto *found =
+        std::find_if(files, files + count, [&name](const paceline_file &file) { return name == file.name; });
+    if (found == files + count)
+      throw Error(name + " was not chosen; choose all files of the bundle, or its directory.");
+    return {std::make_shared<const int>(found->fd), found->offset, found->size};
+  });
+}
+
+void Bundle::open(const std::string &name) {
+  if (has(name)) return;
   const auto stored = manifest_.files.find(name);
   if (stored == manifest_.files.end()) {
     throw Error("the bundle has no " + name +
                 ", which this program reads; export it again with this version of paceline.");
   }
-  Mapping mapping(name, fd, offset, size);
+  const Opened opened = source_(name);
+  Mapping mapping(name, *opened.fd, opened.offset, opened.size);
   const auto found = static_cast<int64_t>(mapping.bytes().size());
   if (found != stored->second.bytes) {
     throw Error(name + " has " + std::to_string(found) + " bytes and should have " +
                 std::to_string(stored->second.bytes) + "; copy or download it again.");
   }
   struct stat status;
-  fstat(fd, &status);
+  fstat(*opened.fd, &status);
   state_ += name + ' ' + stored->second.sha256 + ' ' + file_state(status) + '\n';
   files_.emplace(name, std::move(mapping));
 }
 
-Bundle Bundle::in(const std::string &folder) {
-  Bundle made{Mapping(kManifest, Opened(folder, kManifest).fd(), 0, -1)};
-  for (const std::string &name : made.needed()) made.add(name, Opened(folder, name).fd(), 0, -1);
-  return made;
-}
-
-Bundle Bundle::of(const paceline_file *files, size_t count) {
-  const auto given = [files, count](const std::string &name) -> const paceline_file & {
-    const auto *found =
-        std::find_if(files, files + count, [&name](const paceline_file &file) { return name == file.name; });
-    if (found == files + count)
-      throw Error(name + " was not chosen; choose all files of the bundle, or its directory.");
-    return *found;
-  };
-  const paceline_file &manifest = given(kManifest);
-  Bundle made{Mapping(kManifest, manifest.fd, manifest.offset, manifest.size)};
-  for (const std::string &name : made.needed()) made.add(name, given(name).fd, given(name).offset, given(name).size);
-  return made;
-}
-
 std::string_view Bundle::file(const std::string &name) const { return files_.at(name).bytes(); }
-
-int64_t Bundle::weights_bytes() const { return static_cast<int64_t>(part("target").size() + part("drafter").size()); }
 
 void Bundle::check_hashes(const std::string &cache_dir, const Progress &progress) const {
   const KeptFile seen(cache_dir, "checked-" + sha256(state_).substr(0, 24), ".txt");

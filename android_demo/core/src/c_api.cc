@@ -49,7 +49,10 @@ Options options_of(const paceline_options *given) {
   made.cache_dir = given->cache_dir ? given->cache_dir : "";
   made.threads = given->threads;
   made.capacity = given->capacity;
-  made.backend = given->backend;
+  made.target_on = given->target_on;
+  made.drafter_on = given->drafter_on;
+  made.npu = {given->npu_libraries ? given->npu_libraries : "", given->soc ? given->soc : "",
+              given->allow_fallback != 0};
   made.memory_budget = given->memory_budget;
   if (given->progress) {
     made.progress = [tell = given->progress, user = given->user](const char *stage, double fraction) {
@@ -60,9 +63,9 @@ Options options_of(const paceline_options *given) {
 }
 
 paceline_model *opened(Bundle bundle, const paceline_options *options) {
-  if (options->backend != PACELINE_CPU) {
+  if (options->target_on == PACELINE_GPU && options->drafter_on == PACELINE_GPU) {
     paceline_error reason;
-    paceline_backend_reason(options->library, options->backend, &reason);
+    paceline_backend_reason(options->library, nullptr, PACELINE_GPU, &reason);
     if (*reason.message) throw Error(reason.message);
   }
   auto made = std::make_unique<paceline_model>();
@@ -88,7 +91,9 @@ paceline_generation *begun(paceline_model *model, std::vector<int32_t> tokens, c
 
 }  // namespace
 
-paceline_options paceline_default_options(void) { return {nullptr, nullptr, 0, 0, PACELINE_CPU, 0, nullptr, nullptr}; }
+paceline_options paceline_default_options(void) {
+  return {nullptr, nullptr, 0, 0, PACELINE_CPU, PACELINE_CPU, nullptr, nullptr, 0, 0, nullptr, nullptr};
+}
 
 paceline_model *paceline_open(const char *folder, const paceline_options *options, paceline_error *error) {
   return guarded(error, static_cast<paceline_model *>(nullptr), [&] { return opened(Bundle::in(folder), options); });
@@ -105,33 +110,40 @@ void paceline_close(paceline_model *model) { delete model; }
 paceline_info paceline_model_info(const paceline_model *held) {
   const Model &model = *held->model;
   const Sampling &sampling = model.checkpoint_sampling();
-  return {model.options().capacity,    model.options().threads, model.manifest().max_positions,
-          model.manifest().vocab_size, model.weights_bytes(),   model.kv_bytes(),
-          held->recipe.c_str(),        model.ran_on().c_str(),  model.manifest().turns.has_value(),
-          sampling.temperature,        sampling.top_p,          sampling.top_k};
+  return {model.options().capacity,
+          model.options().threads,
+          model.manifest().max_positions,
+          model.manifest().vocab_size,
+          model.weights_bytes(),
+          model.kv_bytes(),
+          held->recipe.c_str(),
+          model.ran_on().c_str(),
+          model.fallback().c_str(),
+          model.manifest().turns.has_value(),
+          sampling.temperature,
+          sampling.top_p,
+          sampling.top_k};
 }
 
-void paceline_backend_reason(const char *library, paceline_backend backend, paceline_error *reason) {
+void paceline_backend_reason(const char *library, const char *npu_libraries, paceline_backend backend,
+                             paceline_error *reason) {
   *reason->message = '\0';
-  if (backend == PACELINE_CPU) return;
+  if (backend == PACELINE_NPU && !has_dispatch_library(npu_libraries ? npu_libraries : "")) {
+    tell(reason,
+         "there is no NPU dispatch here (LiteRT's libLiteRtDispatch_*.so is not among the app's native libraries); "
+         "choose "
+         "the CPU.");
+  }
+  if (backend != PACELINE_GPU) return;
   const std::string folder =
       library && std::strrchr(library, '/') ? std::string(library, std::strrchr(library, '/') + 1) : "";
-  const std::vector<const char *> names =
-      backend == PACELINE_GPU
-          ? std::vector<const char *>{"libLiteRtGpuAccelerator.so", "libLiteRtOpenClAccelerator.so"}
-          : std::vector<const char *>{"libLiteRtDispatch_Qualcomm.so", "libLiteRtDispatch_MediaTek.so",
-                                      "libLiteRtDispatch_google_tensor.so", "libLiteRtDispatch_Samsung.so"};
-  for (const char *name : names) {
+  for (const char *name : {"libLiteRtGpuAccelerator.so", "libLiteRtOpenClAccelerator.so"}) {
     if (void *found = dlopen((folder + name).c_str(), RTLD_LAZY | RTLD_LOCAL)) {
       dlclose(found);
       return;
     }
   }
-  tell(reason,
-       backend == PACELINE_GPU
-           ? "there is no GPU accelerator here (none of the libraries of litert-gpu can be loaded); choose the CPU."
-           : "there is no NPU dispatch here (no libLiteRtDispatch_*.so can be loaded, and graphs have to be compiled "
-             "for the chip first); choose the CPU.");
+  tell(reason, "there is no GPU accelerator here (none of the libraries of litert-gpu can be loaded); choose the CPU.");
 }
 
 paceline_settings paceline_default_settings(void) { return {PACELINE_AUTO, 0, 0, 0, 1, 0, 0, 0, nullptr, 0}; }

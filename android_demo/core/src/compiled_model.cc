@@ -7,7 +7,8 @@
 namespace paceline {
 namespace {
 
-constexpr int32_t kInteger = 2;    // of LiteRtAny
+constexpr int32_t kInteger = 2, kText = 8;  // of LiteRtAny
+constexpr int kDispatchFolder = 1;          // environment option: where LiteRT looks for libLiteRtDispatch*.so
 constexpr int kAutoRegister = 24;  // environment option: accelerators that register themselves, all unless it is given
 constexpr int kLogSeverity = 25, kErrors = 3;  // and the least severe message that is printed
 // QS8, QU8, dynamic FULLY_CONNECTED and the newest operators of XNNPACK, as LiteRT-LM asks for them.
@@ -22,16 +23,32 @@ std::string toml_text(const std::string &text) {
   return quoted + "\"";
 }
 
+[[noreturn]] void refuse(const std::string &name, int accelerator, int status) {
+  const char *advice = accelerator == PACELINE_NPU   ? "NPU; its dispatch library must be of LiteRT's own version, and "
+                                                       "the graph compiled for this chip; otherwise choose the CPU."
+                       : accelerator == PACELINE_GPU ? "GPU; choose the CPU, or export the bundle again."
+                                                     : "CPU; export the bundle again.";
+  throw Error(name + ": LiteRT refused (status " + std::to_string(status) + ") to prepare it for the " + advice);
+}
+
 // Options of ours that LiteRT reads while it compiles; it frees nothing.
 void keep(void *) {}
 
 }  // namespace
 
-Runtime::Runtime(const std::string &library, paceline_backend backend) : litert_(library) {
-  const litert::Option options[] = {{kAutoRegister, kInteger, 0, PACELINE_CPU | backend},
-                                    {kLogSeverity, kInteger, 0, kErrors}};
+size_t tensor_bytes(int32_t element, const Shape &shape) {
+  size_t bytes = element == litert::kInt8 ? 1 : element == litert::kInt16 ? 2 : 4;
+  for (const int size : shape) bytes *= static_cast<size_t>(size);
+  return bytes;
+}
+
+Runtime::Runtime(const std::string &library, int accelerators, const std::string &npu_libraries) : litert_(library) {
+  std::vector<litert::Option> options = {{kAutoRegister, kInteger, 0, accelerators},
+                                         {kLogSeverity, kInteger, 0, kErrors}};
+  if (!npu_libraries.empty())  // LiteRT keeps a copy of the text
+    options.push_back({kDispatchFolder, kText, 0, reinterpret_cast<intptr_t>(npu_libraries.c_str())});
   litert::Handle handle = nullptr;
-  litert_.check(litert_.create_environment(2, options, &handle), "starting");
+  litert_.check(litert_.create_environment(static_cast<int>(options.size()), options.data(), &handle), "starting");
   environment_ = Owned(handle, litert_.destroy_environment);
 }
 
@@ -39,14 +56,11 @@ Buffer::Buffer(const Runtime &runtime, int32_t element, const Shape &shape, void
   litert::TensorType type = {};
   type.element = element;
   type.layout.rank = static_cast<unsigned>(shape.size());
-  size_t bytes = 4;  // both element types have four
-  for (size_t axis = 0; axis < shape.size(); axis++) {
-    type.layout.dimensions[axis] = shape[axis];
-    bytes *= static_cast<size_t>(shape[axis]);
-  }
+  std::copy(shape.begin(), shape.end(), type.layout.dimensions);
   litert::Handle handle = nullptr;
   const LiteRt &litert = runtime.litert();
-  litert.check(litert.create_buffer(&type, data, bytes, nullptr, &handle), "making a tensor buffer");
+  litert.check(litert.create_buffer(&type, data, tensor_bytes(element, shape), nullptr, &handle),
+               "making a tensor buffer");
   buffer_ = Owned(handle, litert.destroy_buffer);
 }
 
@@ -63,17 +77,15 @@ CompiledModel::CompiledModel(const Runtime &runtime, const std::string &name, st
   model_ = Owned(model, litert.destroy_model);
   litert.check(litert.create_options(&made), "making options");
   const Owned owned(made, litert.destroy_options);
-  litert.check(litert.set_accelerators(made, options.backend), "choosing an accelerator");
+  litert.check(litert.set_accelerators(made, options.accelerator), "choosing an accelerator");
   std::string xnnpack =
       "num_threads = " + std::to_string(options.threads) + "\nflags = " + std::to_string(kXnnpackFlags) + "\n";
   if (!options.weight_cache.empty()) xnnpack += "weight_cache_file_path = " + toml_text(options.weight_cache) + "\n";
   litert::Handle opaque = nullptr;
   litert.check(litert.create_opaque("xnnpack", xnnpack.data(), keep, &opaque), "making options");
   litert.check(litert.add_opaque(made, opaque), "making options");
-  if (int status = litert.compile(runtime.environment(), model, made, &compiled)) {
-    throw Error(name + ": LiteRT cannot prepare it for this backend (status " + std::to_string(status) +
-                "); choose the CPU, or export the bundle again.");
-  }
+  if (int status = litert.compile(runtime.environment(), model, made, &compiled))
+    refuse(name, options.accelerator, status);
   compiled_ = Owned(compiled, litert.destroy_compiled);
   read_signatures();
 }

@@ -15,6 +15,9 @@ namespace paceline {
 
 using Shape = std::vector<int>;
 
+// Bytes of a dense tensor of one of LiteRT's element types.
+size_t tensor_bytes(int32_t element, const Shape &shape);
+
 struct TensorInfo {
   std::string name;
   int32_t element;
@@ -29,8 +32,9 @@ struct SignatureInfo {
 // Models and buffers of one runtime work together.
 class Runtime {
  public:
-  // Throws Error where the library cannot be loaded. LiteRT looks for accelerators only where `backend` needs one.
-  Runtime(const std::string &library, paceline_backend backend);
+  // Throws Error where the library cannot be loaded. LiteRT looks for no accelerators but these, a bit each, and for an
+  // NPU's dispatch library in `npu_libraries`.
+  Runtime(const std::string &library, int accelerators, const std::string &npu_libraries);
 
   const LiteRt &litert() const { return litert_; }
   litert::Handle environment() const { return environment_.get(); }
@@ -51,7 +55,7 @@ class Buffer {
 };
 
 struct CompileOptions {
-  paceline_backend backend;
+  int accelerator;  // the bit of the one that runs all of a graph
   int threads;
   std::string weight_cache;  // where XNNPACK keeps weights in its own layout; empty for nowhere
 };
@@ -75,6 +79,8 @@ class CompiledModel {
   Owned model_, compiled_;
   std::map<std::string, SignatureInfo> signatures_;
 };
+
+using Parts = std::map<std::string, std::unique_ptr<CompiledModel>>;  // target, drafter, embedder, per_layer_embedder
 
 // A signature and the buffers of its inputs and outputs.
 class Call {

@@ -108,6 +108,7 @@ class JsonReader {
     errno = 0;
     value.integer_ = std::strtoll(digits.c_str(), &end, 10);
     value.whole_ = !*end && errno == 0;
+    value.fraction_ = digits.find_first_of(".eE") != std::string::npos;
   }
 
   std::string string() {
@@ -213,7 +214,12 @@ int64_t Json::integer(int64_t low, int64_t high) const {
 }
 
 double Json::number() const {
-  if (kind_ != Kind::kNumber) refuse("a number");
+  if (kind_ != Kind::kNumber || !(whole_ || fraction_)) refuse("a number of at most 64 bits");
+  return number_;
+}
+
+double Json::fraction() const {
+  if (kind_ != Kind::kNumber || !fraction_) refuse("a number with a point");
   return number_;
 }
 

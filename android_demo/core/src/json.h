@@ -22,6 +22,7 @@ class Json {
   bool flag() const;
   int64_t integer(int64_t low, int64_t high) const;
   double number() const;
+  double fraction() const;  // a number that is written with a point or an exponent
   const std::string &text() const;
   const std::vector<Json> &list() const;
   const std::map<std::string, Json> &object() const;
@@ -37,7 +38,7 @@ class Json {
   [[noreturn]] void refuse(const std::string &allowed) const;
 
   Kind kind_ = Kind::kNull;
-  bool flag_ = false, whole_ = false;
+  bool flag_ = false, whole_ = false, fraction_ = false;
   double number_ = 0;
   int64_t integer_ = 0;
   std::string text_, place_;

@@ -43,12 +43,14 @@ void KvCache::make_room(int tokens) {
   require_room(tokens);
   if (length_ - local_start_ + in_steps(tokens, kShortPrefill) <= local_slots(window_)) return;
   const int start = (length_ - window_) / kRowBlock * kRowBlock;
+  const int first = start - local_start_, kept = length_ - start;
   for (CacheTensor &tensor : tensors_) {
     if (tensor.kind != CacheKind::kLocal) continue;
     float *rows = tensor.memory.as<float>();
     const size_t row = tensor.head_dim;
-    std::memmove(rows, rows + row * (start - local_start_), sizeof(float) * row * (length_ - start));
+    std::memmove(rows, rows + row * first, sizeof(float) * row * kept);
   }
+  for (KvForm *form : forms_) form->move_window(first, kept);
   local_start_ = start;
 }
 

@@ -31,6 +31,14 @@ struct CacheTensor {
   Memory memory;
 };
 
+// What else holds the same rows, such as those of a neural processor.
+class KvForm {
+ public:
+  virtual ~KvForm() = default;
+  // Moves the rows in `count` slots of the local caches, from slot `first` on, to their front.
+  virtual void move_window(int first, int count) = 0;
+};
+
 class KvCache {
  public:
   KvCache(const std::vector<CacheSpec> &specs, int window, int capacity);
@@ -41,6 +49,8 @@ class KvCache {
   int capacity() const { return capacity_; }
   int window() const { return window_; }
   std::vector<CacheTensor> &tensors() { return tensors_; }
+  // Moves rows in `form`, too, from now on.
+  void add(KvForm &form) { forms_.push_back(&form); }
 
   // Throws Error where `tokens` more rows do not fit; changes nothing.
   void require_room(int tokens) const;
@@ -53,6 +63,7 @@ class KvCache {
 
  private:
   std::vector<CacheTensor> tensors_;
+  std::vector<KvForm *> forms_;
   const int window_, capacity_;
   int length_ = 0, local_start_ = 0;
 };

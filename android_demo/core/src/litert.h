@@ -26,7 +26,7 @@ struct TensorType {  // LiteRtRankedTensorType
   Layout layout;
 };
 
-struct Option {  // LiteRtEnvOption, with the LiteRtAny that it holds
+struct Option {  // LiteRtEnvOption, with the LiteRtAny that it holds: a number, or the address of a text
   int32_t tag;
   int32_t type, padding;
   int64_t value;
@@ -34,8 +34,8 @@ struct Option {  // LiteRtEnvOption, with the LiteRtAny that it holds
 
 static_assert(sizeof(Layout) == 68 && sizeof(TensorType) == 72, "LiteRT's layout of a tensor type");
 
-constexpr int32_t kFloat32 = 1, kInt32 = 2;  // LiteRtElementType
-constexpr int kVaries = -1;                  // a size that is set when a graph is called
+constexpr int32_t kFloat32 = 1, kInt32 = 2, kInt16 = 7, kInt8 = 9;  // LiteRtElementType: those of our graphs
+constexpr int kVaries = -1;                                         // a size that is set when a graph is called
 
 }  // namespace litert
 

@@ -10,6 +10,7 @@ namespace paceline {
 namespace {
 
 constexpr int kVersion = 3;
+constexpr char kNpu[] = "npu", kNpuOf[] = "npu.";  // graphs for a neural processor, and those compiled for a chip
 // Larger sizes would only ask for memory that no device has; products of these fit in 64 bits.
 constexpr int kMost = 1 << 24, kMostLayers = 1024, kMostHeads = 64, kMostWidth = 1 << 16;
 
@@ -38,6 +39,22 @@ std::array<std::string, 2> pair_of(const Json &value) {
   if (value.list().size() != 2)
     throw Error(value.place() + " should have two texts: in front of a turn, and behind it.");
   return {value.list()[0].text(), value.list()[1].text()};
+}
+
+std::string stored_file(const Manifest &manifest, const Json &name) {
+  const std::string &file = plain_name(name);
+  if (!manifest.files.count(file)) throw Error("manifest.json: files lacks " + file + "; export the bundle again.");
+  return file;
+}
+
+std::map<std::string, std::string> parts_of(const Manifest &manifest, const Json &graphs) {
+  std::map<std::string, std::string> found;
+  for (const auto &[part, name] : graphs.at("parts").object()) {
+    if (part != "target" && part != "drafter")
+      throw Error(name.place() + " is unknown; an NPU runs the parts target and drafter.");
+    found[part] = stored_file(manifest, name);
+  }
+  return found;
 }
 
 }  // namespace
@@ -94,9 +111,11 @@ Manifest Manifest::parse(std::string_view json) {
   std::set<std::string> wanted = {"target", "drafter", "embedder"};
   if (made.per_layer_size) wanted.insert("per_layer_embedder");
   for (const std::string &part : wanted) {
-    const std::string &file = plain_name(graphs->at("parts").at(part));
-    if (!made.files.count(file)) throw Error("manifest.json: files lacks " + file + "; export the bundle again.");
-    made.parts[part] = file;
+    made.parts[part] = stored_file(made, graphs->at("parts").at(part));
+  }
+  for (const auto &[backend, each] : raw.at("graphs").object()) {
+    const std::string soc = backend.rfind(kNpuOf, 0) == 0 ? backend.substr(sizeof(kNpuOf) - 1) : "";
+    if (backend == kNpu || !soc.empty()) made.npu_parts[soc] = parts_of(made, each);
   }
   if (const Json *turns = raw.find("chat_turns")) {
     made.turns = ChatTurns{turns->at("start").text(), turns->at("answer").text(), pair_of(turns->at("user")),

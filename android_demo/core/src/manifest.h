@@ -43,6 +43,9 @@ struct Manifest {
   int draft_position_offset, scored_tokens, most_drafts;  // the last one is of adaptive drafting
   std::vector<CacheSpec> caches, drafter_caches;
   std::map<std::string, std::string> parts;  // target, drafter, embedder, per_layer_embedder -> file name
+  // Of graphs for an NPU: the chip that they are compiled for, empty before any compiler -> target, drafter -> file
+  // name.
+  std::map<std::string, std::map<std::string, std::string>> npu_parts;
   std::map<std::string, StoredFile> files;
   std::optional<ChatTurns> turns;
 

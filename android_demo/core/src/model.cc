@@ -8,6 +8,8 @@
 #include "costs.h"
 #include "error.h"
 #include "json.h"
+#include "npu_signatures.h"
+#include "signatures.h"
 #include "weight_cache.h"
 
 namespace paceline {
@@ -60,34 +62,68 @@ int fast_cores() {
 }
 
 Model::Model(Bundle bundle, const Options &options)
-    : bundle_(std::move(bundle)), options_(options), tokenizer_(bundle_.file("tokenizer.bin")) {
+    : bundle_(std::move(bundle)), options_(options), placement_(placed()), tokenizer_(bundle_.file(kTokenizerFile)) {
   if (options.threads < 0 || options.threads > kMostThreads) {
     throw Error("threads is " + std::to_string(options.threads) + "; allowed are 1 to " + std::to_string(kMostThreads) +
                 ", or 0 for the fast cores.");
   }
   if (!options_.threads) options_.threads = fast_cores();
-  options_.capacity = resolved_capacity(options.capacity, manifest().max_positions);
+  int most = manifest().max_positions;
+  if (placement_.any_npu_graphs()) {
+    profile_ = NpuProfile::parse(bundle_.file(kProfileFile));
+    most = std::min(most, profile_->contexts.back());
+  }
+  options_.capacity = resolved_capacity(options.capacity, most);
   if (tokenizer_.size() > manifest().vocab_size)
     throw Error("tokenizer.bin has more tokens than the model; export the bundle again.");
   require_memory();
   bundle_.check_hashes(options_.cache_dir, options_.progress);
   if (bundle_.has(kSamplingFile)) sampling_ = sampling_of(Json::parse(kSamplingFile, bundle_.file(kSamplingFile)));
-  runtime_.emplace(options_.library, options_.backend);
-  double done = 0;
-  for (const auto &[part, file] : manifest().parts) {
-    options_.progress("loading", done++ / manifest().parts.size());
-    const bool shared = part == "target" ||
-                        (part == "drafter" && static_cast<int64_t>(bundle_.part(part).size()) >= kSharedDrafterBytes);
-    parts_[part] = load(part, shared ? options_.threads : 1);
-  }
-  require_signatures(manifest(), parts_);
-  cache_.emplace(manifest().caches, manifest().window, options_.capacity);
-  graphs_.emplace(parts_, manifest(), *runtime_, *cache_);
-  const char *where = options_.backend == PACELINE_CPU   ? "CPU (XNNPACK)"
-                      : options_.backend == PACELINE_GPU ? "GPU, token tables on the CPU"
-                                                         : "NPU, token tables on the CPU";
-  ran_on_ = std::string("LiteRT on the ") + where + ", " + std::to_string(options_.threads) + " threads";
+  const int accelerators = PACELINE_CPU | (placement_.any(PACELINE_GPU) ? PACELINE_GPU : 0) |
+                           (placement_.any(PACELINE_NPU) ? PACELINE_NPU : 0);
+  runtime_.emplace(options_.library, accelerators, options_.npu.libraries);
+  load_pair();
+  cache_.emplace(caches(false), manifest().window, options_.capacity);
+  graphs_.emplace(parts_, manifest(), *runtime_, *cache_, placement_, profile_);
+  ran_on_ =
+      placement_.describe(profile_ ? profile_->recipe : "") + ", " + std::to_string(options_.threads) + " threads";
   options_.progress("loading", 1);
+}
+
+Placement Model::placed() {
+  Placement made(manifest(), options_.target_on, options_.drafter_on, options_.npu);
+  bundle_.open(kTokenizerFile);
+  if (manifest().files.count(kSamplingFile)) bundle_.open(kSamplingFile);
+  for (const auto &[part, on_cpu] : manifest().parts) {
+    if (made.file(part) != on_cpu) {
+      try {
+        bundle_.open(made.file(part));
+      } catch (const Error &missing) {
+        made.fall_back(part, missing.what());
+      }
+    }
+    if (made.file(part) == on_cpu || made.may_fall_back()) bundle_.open(on_cpu);
+  }
+  if (made.any_npu_graphs()) bundle_.open(kProfileFile);
+  return made;
+}
+
+int64_t Model::weights_bytes() const {
+  int64_t bytes = 0;
+  for (const char *part : kPair) bytes += static_cast<int64_t>(bundle_.file(placement_.file(part)).size());
+  return bytes;
+}
+
+std::vector<CacheSpec> Model::caches(bool of_npu_graphs) const {
+  if (placement_.on_npu_graphs("target") == of_npu_graphs) return manifest().caches;
+  if (placement_.on_npu_graphs("drafter") == of_npu_graphs) return manifest().drafter_caches;
+  return {};
+}
+
+int64_t Model::kv_bytes() const {
+  const int window = manifest().window, capacity = options_.capacity;
+  const int64_t floats = KvCache::bytes(caches(false), window, capacity);
+  return placement_.any_npu_graphs() ? floats + NpuRows::bytes(*profile_, caches(true), window, capacity) : floats;
 }
 
 void Model::require_memory() const {
@@ -100,19 +136,46 @@ void Model::require_memory() const {
               " can be used; close other apps, or choose a smaller context or model.");
 }
 
-std::unique_ptr<CompiledModel> Model::load(const std::string &part, int threads) {
-  const std::string &file = manifest().parts.at(part);
+std::unique_ptr<CompiledModel> Model::load(const std::string &part) {
+  const std::string &file = placement_.file(part);
   const std::string_view bytes = bundle_.file(file);
   // The token tables have nothing that XNNPACK packs, and accelerators no lookup.
   const bool table = part != "target" && part != "drafter";
-  const paceline_backend backend = table ? PACELINE_CPU : options_.backend;
-  if (table || backend != PACELINE_CPU || options_.cache_dir.empty()) {
-    return std::make_unique<CompiledModel>(*runtime_, file, bytes, CompileOptions{backend, threads, ""});
+  const paceline_backend place = table ? PACELINE_CPU : placement_.of(part);
+  const bool shared =
+      part == "target" || (part == "drafter" && static_cast<int64_t>(bytes.size()) >= kSharedDrafterBytes);
+  const int threads = shared ? options_.threads : 1;
+  if (table || place != PACELINE_CPU || options_.cache_dir.empty()) {
+    const int accelerator = place == PACELINE_NPU_ON_CPU ? PACELINE_CPU : place;
+    return std::make_unique<CompiledModel>(*runtime_, file, bytes, CompileOptions{accelerator, threads, ""});
   }
   WeightCache packed(options_.cache_dir, manifest().files.at(file).sha256, bytes.size());
-  auto made = std::make_unique<CompiledModel>(*runtime_, file, bytes, CompileOptions{backend, threads, packed.path()});
+  auto made =
+      std::make_unique<CompiledModel>(*runtime_, file, bytes, CompileOptions{PACELINE_CPU, threads, packed.path()});
   packed.complete();
   return made;
+}
+
+void Model::load_pair() {
+  double done = 0;
+  for (const auto &[part, on_cpu] : manifest().parts) {
+    options_.progress("loading", done++ / manifest().parts.size());
+    try {
+      parts_[part] = load(part);
+    } catch (const Error &refused) {
+      const bool on_npu = (part == "target" || part == "drafter") && placement_.of(part) == PACELINE_NPU;
+      if (!on_npu) throw;
+      placement_.fall_back(part, refused.what());
+      require_memory();
+      parts_[part] = load(part);
+    }
+  }
+  const CompiledModel &target = *parts_.at("target"), &drafter = *parts_.at("drafter");
+  const bool target_on_npu = placement_.on_npu_graphs("target"), drafter_on_npu = placement_.on_npu_graphs("drafter");
+  require_tables(manifest(), parts_);
+  target_on_npu ? require_npu_target(manifest(), *profile_, target) : require_target(manifest(), target);
+  drafter_on_npu ? require_npu_drafter(manifest(), *profile_, drafter) : require_drafter(manifest(), drafter);
+  if (target_on_npu && drafter_on_npu) require_shared_rows(manifest(), *profile_);
 }
 
 std::vector<int32_t> Model::encode(const std::string &text) const {
@@ -160,8 +223,9 @@ std::unique_ptr<DraftLength> Model::draft_length(int wanted) {
   if (wanted != PACELINE_AUTO) return std::make_unique<Fixed>(wanted);
   if (options_.capacity < kMostRows + 1) return std::make_unique<Fixed>(0);  // no room to measure in
   if (!costs_) {
-    const std::string key = manifest().files.at(manifest().parts.at("target")).sha256.substr(0, 24) + "-" +
-                            std::to_string(options_.threads) + "-" + std::to_string(options_.backend);
+    std::string key =
+        manifest().files.at(placement_.file("target")).sha256.substr(0, 24) + "-" + std::to_string(options_.threads);
+    for (const char *part : kPair) key += "-" + std::to_string(placement_.of(part));
     costs_ = calibrated(*graphs_, manifest(), KeptFile(options_.cache_dir, "costs-" + key, ".txt"));
     text_.clear();
   }

@@ -9,6 +9,7 @@
 #include "bundle.h"
 #include "draft_length.h"
 #include "graphs.h"
+#include "placement.h"
 #include "sampler.h"
 #include "tokenizer.h"
 
@@ -17,7 +18,8 @@ namespace paceline {
 struct Options {
   std::string library, cache_dir;
   int threads = 0, capacity = 0;
-  paceline_backend backend = PACELINE_CPU;
+  paceline_backend target_on = PACELINE_CPU, drafter_on = PACELINE_CPU;
+  NpuOptions npu;
   int64_t memory_budget = 0;
   Progress progress = [](const char *, double) {};
 };
@@ -33,9 +35,10 @@ class Model {
   const Manifest &manifest() const { return bundle_.manifest(); }
   const Tokenizer &tokenizer() const { return tokenizer_; }
   const Options &options() const { return options_; }
-  int64_t weights_bytes() const { return bundle_.weights_bytes(); }
-  int64_t kv_bytes() const { return KvCache::bytes(manifest().caches, manifest().window, options_.capacity); }
+  int64_t weights_bytes() const;
+  int64_t kv_bytes() const;
   const std::string &ran_on() const { return ran_on_; }
+  const std::string &fallback() const { return placement_.fallback(); }  // see Placement
   const Sampling &checkpoint_sampling() const { return sampling_; }
   Graphs &graphs() { return *graphs_; }
 
@@ -53,13 +56,20 @@ class Model {
   std::unique_ptr<DraftLength> draft_length(int wanted);
 
  private:
+  Placement placed();
+  // The caches of the kind of graphs that are asked for; a target keeps those of all layers, a drafter those that it
+  // reads.
+  std::vector<CacheSpec> caches(bool of_npu_graphs) const;
   void require_memory() const;
-  std::unique_ptr<CompiledModel> load(const std::string &part, int threads);
+  std::unique_ptr<CompiledModel> load(const std::string &part);
+  void load_pair();
 
   Bundle bundle_;
   Options options_;
+  Placement placement_;
   Tokenizer tokenizer_;
   Sampling sampling_;
+  std::optional<NpuProfile> profile_;  // where a part may run on an NPU's graphs
   std::optional<Runtime> runtime_;
   Parts parts_;
   std::optional<KvCache> cache_;

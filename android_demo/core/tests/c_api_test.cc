@@ -167,6 +167,19 @@ void refuses(paceline_model *model) {
   CHECK(std::strstr(error.message, "do not fit"));
 }
 
+void refuses_places(const char *bundle, paceline_options options) {
+  options.drafter_on = static_cast<paceline_backend>(3);
+  CHECK(!paceline_open(bundle, &options, &error));
+  CHECK(std::strstr(error.message, "place is unknown"));
+  options.drafter_on = PACELINE_NPU;
+  CHECK(!paceline_open(bundle, &options, &error));
+  CHECK(std::strstr(error.message, "no graphs for an NPU"));
+  options.allow_fallback = 1;
+  paceline_model *model = paceline_open(bundle, &options, &error);
+  CHECK(model && std::strstr(paceline_model_info(model).fallback, error.message));
+  paceline_close(model);
+}
+
 // The memory after the first tenth of the generations, and after all of them.
 void leaks_nothing(paceline_model *model, int generations) {
   long early = 0;
@@ -201,6 +214,8 @@ int main(int count, char **words) {
   if (!model) std::fprintf(stderr, "%s\n", error.message);
   CHECK(model && stages > 0);
   CHECK(paceline_model_info(model).capacity == 1024 && paceline_model_info(model).weights_bytes > 0);
+  CHECK(!*paceline_model_info(model).fallback);
+  refuses_places(words[1], options);
   paceline_generation *generation = begun(model, "def read", 24, 0);
   const Text plain = finished(generation);
   paceline_end(generation);

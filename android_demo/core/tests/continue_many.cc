@@ -1,7 +1,9 @@
-// Continues token lists with one loaded bundle: continue_many BUNDLE LIBRARY CACHE (or - for none)
+// Continues token lists with one loaded bundle: continue_many BUNDLE LIBRARY CACHE (or - for none) [TARGET_ON
+// DRAFTER_ON], which are numbers of paceline_backend.
 //
 // A request is a line of standard input: draft length, new tokens, temperature, top-k, top-p, min-p, seed, number of
 // prompt tokens and these. Its answer is a line of tokens.
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <vector>
@@ -10,13 +12,17 @@
 #include "paceline.h"
 
 int main(int count, char **words) {
-  CHECK(count == 4);
+  CHECK(count == 4 || count == 6);
   paceline_error error = {};
   paceline_options options = paceline_default_options();
   options.library = words[2];
   options.cache_dir = std::strcmp(words[3], "-") ? words[3] : nullptr;
   options.threads = 1;
   options.capacity = 1024;
+  if (count == 6) {
+    options.target_on = static_cast<paceline_backend>(std::atoi(words[4]));
+    options.drafter_on = static_cast<paceline_backend>(std::atoi(words[5]));
+  }
   paceline_model *model = paceline_open(words[1], &options, &error);
   if (!model) std::fprintf(stderr, "%s\n", error.message);
   CHECK(model);

@@ -30,7 +30,12 @@ constexpr char kHelp[] = R"(usage: paceline-run BUNDLE [options]
       --stop TEXT           end in front of it; may be given several times
   -t, --threads N           (default: the fast cores, at most 4)
   -c, --context N           KV rows, prompt and output together (default 4096)
-      --backend cpu|gpu|npu (default cpu)
+      --backend cpu|gpu     where both models run (default cpu)
+      --target-on cpu|npu|npu-on-cpu    where one of them runs; npu-on-cpu is the NPU's graphs on the CPU, for comparisons
+      --drafter-on cpu|npu|npu-on-cpu
+      --npu-libraries DIR   where LiteRT's dispatch library for the NPU is
+      --soc NAME            the chip, such as SM8750 (default: what Android says)
+      --allow-fallback      run on the CPU what the NPU cannot, and say why
       --library FILE        libLiteRt.so (default: where the system finds it)
       --cache DIR           for packed weights and measured costs
       --memory MB           refuse what needs more (default: what /proc/meminfo says is available)
@@ -44,7 +49,7 @@ Exit codes: 0 success, 2 the input was refused, 3 failed.
 )";
 
 struct Arguments {
-  std::string bundle, prompt, library, cache;
+  std::string bundle, prompt, library, cache, npu_libraries, soc;
   std::vector<int32_t> prompt_ids;
   std::vector<std::string> stops;
   bool has_prompt = false, chat = false, stats = false, tokens = false;
@@ -79,13 +84,20 @@ std::vector<int32_t> ids(const std::string &name, const std::string &text) {
   return found;
 }
 
-paceline_backend backend(const std::string &text) {
+paceline_backend both_on(const std::string &text) {
+  if (text != "cpu" && text != "gpu") refuse("--backend is \"" + text + "\"; allowed are cpu and gpu.");
+  return text == "cpu" ? PACELINE_CPU : PACELINE_GPU;
+}
+
+paceline_backend one_on(const std::string &name, const std::string &text) {
   const std::map<std::string, paceline_backend> known = {
-      {"cpu", PACELINE_CPU}, {"gpu", PACELINE_GPU}, {"npu", PACELINE_NPU}};
+      {"cpu", PACELINE_CPU}, {"npu", PACELINE_NPU}, {"npu-on-cpu", PACELINE_NPU_ON_CPU}};
   const auto found = known.find(text);
-  if (found == known.end()) refuse("--backend is \"" + text + "\"; allowed are cpu, gpu and npu.");
+  if (found == known.end()) refuse(name + " is \"" + text + "\"; allowed are cpu, npu and npu-on-cpu.");
   return found->second;
 }
+
+const char *or_null(const std::string &text) { return text.empty() ? nullptr : text.c_str(); }
 
 int64_t available_memory() {
   std::ifstream stream("/proc/meminfo");
@@ -101,9 +113,11 @@ Arguments parse(int count, char **words) {
   made.options.memory_budget = available_memory();
   const std::map<std::string, std::string> short_names = {
       {"-p", "--prompt"}, {"-n", "--new-tokens"}, {"-t", "--threads"}, {"-c", "--context"}};
-  const std::map<std::string, std::function<void()>> flags = {{"--chat", [&] { made.chat = true; }},
-                                                              {"--stats", [&] { made.stats = true; }},
-                                                              {"--tokens", [&] { made.tokens = true; }}};
+  const std::map<std::string, std::function<void()>> flags = {
+      {"--chat", [&] { made.chat = true; }},
+      {"--stats", [&] { made.stats = true; }},
+      {"--tokens", [&] { made.tokens = true; }},
+      {"--allow-fallback", [&] { made.options.allow_fallback = 1; }}};
   std::string name;
   const auto integer = [&name](const std::string &text, double low, double high) {
     return static_cast<int64_t>(number(name, text, low, high, true));
@@ -140,7 +154,11 @@ Arguments parse(int count, char **words) {
       {"--threads", [&](const std::string &text) { made.options.threads = static_cast<int>(integer(text, 1, 64)); }},
       {"--context",
        [&](const std::string &text) { made.options.capacity = static_cast<int>(integer(text, 1, INT32_MAX)); }},
-      {"--backend", [&](const std::string &text) { made.options.backend = backend(text); }},
+      {"--backend", [&](const std::string &text) { made.options.target_on = made.options.drafter_on = both_on(text); }},
+      {"--target-on", [&](const std::string &text) { made.options.target_on = one_on(name, text); }},
+      {"--drafter-on", [&](const std::string &text) { made.options.drafter_on = one_on(name, text); }},
+      {"--npu-libraries", [&](const std::string &text) { made.npu_libraries = text; }},
+      {"--soc", [&](const std::string &text) { made.soc = text; }},
       {"--library", [&](const std::string &text) { made.library = text; }},
       {"--cache", [&](const std::string &text) { made.cache = text; }},
       {"--memory", [&](const std::string &text) { made.options.memory_budget = integer(text, 1, 1e7) * 1000000; }}};
@@ -176,6 +194,13 @@ void interrupted(int) {
   }
 }
 
+// What runs where, if that is not the usual way, and why it is not what was asked for.
+void say_places(const paceline_options &options, const paceline_info &info) {
+  if (options.target_on != PACELINE_CPU || options.drafter_on != PACELINE_CPU)
+    std::fprintf(stderr, "%s\n", info.ran_on);
+  if (*info.fallback) std::fprintf(stderr, "%s\n", info.fallback);
+}
+
 void print_stats(const paceline_stats &stats, const paceline_info &info) {
   const double decode_ms = stats.draft_ms + stats.verify_ms;
   std::fprintf(stderr, "%s; weights %.0f MB, KV cache %.0f MB\n", info.ran_on, info.weights_bytes / 1e6,
@@ -196,8 +221,10 @@ void print_stats(const paceline_stats &stats, const paceline_info &info) {
 
 int main(int count, char **words) {
   Arguments arguments = parse(count, words);
-  arguments.options.library = arguments.library.empty() ? nullptr : arguments.library.c_str();
-  arguments.options.cache_dir = arguments.cache.empty() ? nullptr : arguments.cache.c_str();
+  arguments.options.library = or_null(arguments.library);
+  arguments.options.cache_dir = or_null(arguments.cache);
+  arguments.options.npu_libraries = or_null(arguments.npu_libraries);
+  arguments.options.soc = or_null(arguments.soc);
   std::vector<const char *> stops;
   for (const std::string &stop : arguments.stops) stops.push_back(stop.c_str());
   arguments.settings.stops = stops.data();
@@ -209,6 +236,7 @@ int main(int count, char **words) {
   paceline_error error = {};
   paceline_model *model = paceline_open(arguments.bundle.c_str(), &arguments.options, &error);
   if (!model) refuse(error.message);
+  say_places(arguments.options, paceline_model_info(model));
   paceline_generation *generation;
   if (!arguments.prompt_ids.empty()) {
     generation = paceline_generate_tokens(model, arguments.prompt_ids.data(), arguments.prompt_ids.size(),

@@ -72,16 +72,22 @@ paceline_generation *generation_of(jlong handle) { return reinterpret_cast<pacel
 
 NATIVE(jlong, open)
 (JNIEnv *env, jobject, jbyteArray folder, jobjectArray names, jintArray fds, jbyteArray library, jbyteArray cache_dir,
- jint threads, jint context, jint backend, jlong memory_budget, jobject progress) {
+ jint threads, jint context, jint target_on, jint drafter_on, jbyteArray npu_libraries, jboolean allow_fallback,
+ jlong memory_budget, jobject progress) {
   Listener listener = {env, progress,
                        env->GetMethodID(env->GetObjectClass(progress), "report", "(Ljava/lang/String;D)V")};
   if (!listener.report) return 0;
   const std::string library_text = text_of(env, library), cache_text = text_of(env, cache_dir);
+  const std::string npu_text = text_of(env, npu_libraries);
   const paceline_options options = {or_null(library_text),
                                     or_null(cache_text),
                                     threads,
                                     context,
-                                    static_cast<paceline_backend>(backend),
+                                    static_cast<paceline_backend>(target_on),
+                                    static_cast<paceline_backend>(drafter_on),
+                                    or_null(npu_text),
+                                    nullptr,
+                                    allow_fallback,
                                     memory_budget,
                                     report,
                                     &listener};
@@ -117,17 +123,17 @@ NATIVE(jobjectArray, info)
   env->SetIntArrayRegion(ints, 0, 6, numbers);
   env->SetLongArrayRegion(longs, 0, 2, sizes);
   env->SetDoubleArrayRegion(doubles, 0, 2, sampling);
-  jobjectArray made = env->NewObjectArray(2, env->FindClass("[B"), nullptr);
+  const char *texts[] = {info.recipe, info.ran_on, info.fallback};
+  jobjectArray made = env->NewObjectArray(3, env->FindClass("[B"), nullptr);
   if (!made) return nullptr;
-  env->SetObjectArrayElement(made, 0, bytes_of(env, info.recipe, std::strlen(info.recipe)));
-  env->SetObjectArrayElement(made, 1, bytes_of(env, info.ran_on, std::strlen(info.ran_on)));
+  for (int i = 0; i < 3; i++) env->SetObjectArrayElement(made, i, bytes_of(env, texts[i], std::strlen(texts[i])));
   return made;
 }
 
-NATIVE(jbyteArray, backendReason)(JNIEnv *env, jobject, jbyteArray library, jint backend) {
+NATIVE(jbyteArray, backendReason)(JNIEnv *env, jobject, jbyteArray library, jbyteArray npu_libraries, jint backend) {
   paceline_error reason = {};
-  const std::string path = text_of(env, library);
-  paceline_backend_reason(or_null(path), static_cast<paceline_backend>(backend), &reason);
+  const std::string path = text_of(env, library), folder = text_of(env, npu_libraries);
+  paceline_backend_reason(or_null(path), or_null(folder), static_cast<paceline_backend>(backend), &reason);
   return bytes_of(env, reason.message, std::strlen(reason.message));
 }
 

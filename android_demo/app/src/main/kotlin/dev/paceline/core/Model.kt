@@ -5,7 +5,7 @@ import java.util.concurrent.atomic.AtomicLong
 /** What went wrong, in one sentence for people. */
 class PacelineException(message: String) : Exception(message)
 
-/** Where the graphs run; target and drafter always on the same. The codes are LiteRT's. */
+/** Where a model's graphs run; the GPU takes target and drafter or none. The codes are LiteRT's. */
 enum class Backend(internal val code: Int) { CPU(1), GPU(2), NPU(4) }
 
 /** What loading is doing; `fraction` goes from 0 to 1 in each stage. Called on the thread that loads. */
@@ -18,6 +18,8 @@ fun interface LoadProgress {
  * @property cacheDir for packed weights and measured costs; null keeps none, which takes more memory and time.
  * @property threads 0 takes the fast cores, at most 4.
  * @property context KV rows, prompt and output together; 0 takes 4096 or the model's own limit.
+ * @property npuLibraries the directory of LiteRT's dispatch library; for an NPU.
+ * @property allowFallback run on the CPU what the NPU cannot; [ModelInfo.fallback] says why.
  * @property memoryBudget bytes that loading may take; 0 does not ask.
  */
 data class LoadOptions(
@@ -25,14 +27,20 @@ data class LoadOptions(
     val cacheDir: String? = null,
     val threads: Int = 0,
     val context: Int = 0,
-    val backend: Backend = Backend.CPU,
+    val target: Backend = Backend.CPU,
+    val drafter: Backend = Backend.CPU,
+    val npuLibraries: String? = null,
+    val allowFallback: Boolean = false,
     val memoryBudget: Long = 0,
 )
 
 /** How the target chooses tokens: temperature 0 is greedy, topK 0 and topP 1 are off. */
 data class Sampling(val temperature: Float = 0f, val topK: Int = 0, val topP: Double = 1.0)
 
-/** @property sampling what the checkpoint asks for. */
+/**
+ * @property sampling what the checkpoint asks for.
+ * @property fallback why something runs on the CPU that should be on the NPU; empty where all is as it was asked for.
+ */
 data class ModelInfo(
     val context: Int,
     val threads: Int,
@@ -44,6 +52,7 @@ data class ModelInfo(
     val recipe: String,
     val ranOn: String,
     val sampling: Sampling,
+    val fallback: String = "",
 )
 
 /**
@@ -142,10 +151,11 @@ class Model private constructor(handle: Long) : AutoCloseable {
         val ints = IntArray(6)
         val longs = LongArray(2)
         val doubles = DoubleArray(2)
-        val (recipe, ranOn) = Native.info(opened(), ints, longs, doubles)
+        val (recipe, ranOn, fallback) = Native.info(opened(), ints, longs, doubles)
         val sampling = Sampling(doubles[0].toFloat(), ints[5], doubles[1])
         return ModelInfo(
             ints[0], ints[1], ints[2], ints[3], ints[4] != 0, longs[0], longs[1], recipe.decodeToString(), ranOn.decodeToString(), sampling,
+            fallback.decodeToString(),
         )
     }
 
@@ -171,14 +181,15 @@ class Model private constructor(handle: Long) : AutoCloseable {
             return Model(
                 Native.open(
                     folder, names, files.values.toIntArray(), options.library?.toByteArray(), options.cacheDir?.toByteArray(),
-                    options.threads, options.context, options.backend.code, options.memoryBudget, progress,
+                    options.threads, options.context, options.target.code, options.drafter.code, options.npuLibraries?.toByteArray(),
+                    options.allowFallback, options.memoryBudget, progress,
                 ),
             )
         }
 
         /** Why a backend cannot be used; null where it can be tried. */
-        fun reasonAgainst(backend: Backend, library: String?): String? =
-            Native.backendReason(library?.toByteArray(), backend.code).decodeToString().ifEmpty { null }
+        fun reasonAgainst(backend: Backend, library: String?, npuLibraries: String?): String? =
+            Native.backendReason(library?.toByteArray(), npuLibraries?.toByteArray(), backend.code).decodeToString().ifEmpty { null }
     }
 }
 

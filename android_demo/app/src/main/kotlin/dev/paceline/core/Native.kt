@@ -16,7 +16,10 @@ internal object Native {
         cacheDir: ByteArray?,
         threads: Int,
         context: Int,
-        backend: Int,
+        targetOn: Int,
+        drafterOn: Int,
+        npuLibraries: ByteArray?,
+        allowFallback: Boolean,
         memoryBudget: Long,
         progress: LoadProgress,
     ): Long
@@ -25,12 +28,13 @@ internal object Native {
 
     /**
      * Fills `ints` with context, threads, most positions, vocabulary, can-chat and top-k, `longs` with the bytes of weights and
-     * KV cache, `doubles` with temperature and top-p; returns recipe and what ran.
+     * KV cache, `doubles` with temperature and top-p; returns recipe, what ran, and the
+     * reason of a fallback.
      */
     external fun info(model: Long, ints: IntArray, longs: LongArray, doubles: DoubleArray): Array<ByteArray>
 
     /** Why a backend cannot be used; empty where it can be tried. */
-    external fun backendReason(library: ByteArray?, backend: Int): ByteArray
+    external fun backendReason(library: ByteArray?, npuLibraries: ByteArray?, backend: Int): ByteArray
 
     /** Begins a generation: of one text, or, where `fromModel` has an entry for each, of a conversation's turns. */
     external fun generate(

@@ -2,6 +2,7 @@ package dev.paceline.demo
 
 import android.app.Application
 import android.content.Context
+import android.os.Build
 import dev.paceline.demo.bundles.BundleDownload
 import dev.paceline.demo.bundles.Downloads
 import dev.paceline.demo.bundles.listBundles
@@ -29,7 +30,7 @@ class App : Application() {
     val device by lazy { Device(this) }
     val settings by lazy { SettingsStore(values) }
     val opener by lazy { AndroidOpener(contentResolver, device) }
-    val downloads by lazy { Downloads(BundleDownload(modelsFolder), Dispatchers.IO) }
+    val downloads by lazy { Downloads(BundleDownload(modelsFolder, Build.SOC_MODEL), Dispatchers.IO) }
     val engine by lazy {
         Engine(
             opener,

@@ -189,11 +189,24 @@ class ModelTest {
 
     @Test
     fun `backends that are not there say why`() {
-        assertNull(Model.reasonAgainst(Backend.CPU, litert))
-        for (backend in listOf(Backend.GPU, Backend.NPU)) {
-            val reason = Model.reasonAgainst(backend, litert) ?: continue
-            assertEquals(reason, assertFailsWith<PacelineException> { open(options.copy(backend = backend)) }.message)
-        }
+        assertNull(Model.reasonAgainst(Backend.CPU, litert, null))
+        val reason = Model.reasonAgainst(Backend.GPU, litert, null)
+        val onGpu = options.copy(target = Backend.GPU, drafter = Backend.GPU)
+        if (reason != null) assertEquals(reason, assertFailsWith<PacelineException> { open(onGpu) }.message)
+        assertNotNull(Model.reasonAgainst(Backend.NPU, litert, cache.toString()))
+        Files.createFile(cache.resolve("libLiteRtDispatch_Any.so"))
+        assertNull(Model.reasonAgainst(Backend.NPU, litert, cache.toString()))
+    }
+
+    @Test
+    fun `what an NPU cannot run is refused, or runs on the CPU and says so`() {
+        val onNpu = options.copy(target = Backend.NPU, npuLibraries = cache.toString())
+        val reason = assertNotNull(assertFailsWith<PacelineException> { open(onNpu) }.message)
+        val model = open(onNpu.copy(allowFallback = true))
+        assertEquals("The target runs on the CPU: $reason", model.info.fallback)
+        val plain = open()
+        assertEquals("", plain.info.fallback)
+        assertEquals(plain.generate(prompt, settings(3)).readAll().text(), model.generate(prompt, settings(3)).readAll().text())
     }
 
     @Test

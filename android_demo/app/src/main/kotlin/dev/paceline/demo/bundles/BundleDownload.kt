@@ -14,10 +14,12 @@ data class DownloadProgress(val file: String, val checking: Boolean, val done: L
 
 /**
  * A bundle over HTTP into `folder`. It is `NAME.partial/` until every file has the hash that the manifest says; then it is renamed, so
- * a bundle is complete or absent. A download that ended goes on with what is there.
+ * a bundle is complete or absent. A download that ended goes on with what is there. `soc` is this phone's chip, for whose NPU a bundle
+ * may have graphs.
  */
 class BundleDownload(
     private val folder: Path,
+    private val soc: String = "",
     private val transfer: Transfer = Transfer(),
     private val freeBytes: (Path) -> Long = { it.toFile().usableSpace },
 ) {
@@ -38,7 +40,7 @@ class BundleDownload(
 
     private fun fetch(base: URI, partial: Path, cancellation: Cancellation, progress: (DownloadProgress) -> Unit) {
         val json = transfer.text(base.file(MANIFEST), MANIFEST_BYTES, cancellation)
-        val manifest = BundleManifest.parse(json)
+        val manifest = BundleManifest.parse(json, soc)
         val kept = partial.resolve(MANIFEST)
         if (!Files.exists(kept) || kept.readText() != json) emptyFolder(partial) // another version's files do not fit
         kept.writeText(json)

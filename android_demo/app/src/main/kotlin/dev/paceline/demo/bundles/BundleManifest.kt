@@ -8,8 +8,8 @@ data class BundleManifest(val files: List<BundleFile>) {
     val bytes get() = files.sumOf { it.bytes }
 
     companion object {
-        /** Throws [DownloadException]. The core checks everything else, when it loads the bundle. */
-        fun parse(json: String): BundleManifest {
+        /** With the graphs for the NPU of chip `soc`, where there are some. Throws [DownloadException]; the core checks the rest. */
+        fun parse(json: String, soc: String): BundleManifest {
             val manifest = try {
                 parseJson(json) as? Map<*, *>
             } catch (error: JsonException) {
@@ -17,12 +17,15 @@ data class BundleManifest(val files: List<BundleFile>) {
             }
             if (manifest?.get("format") != "paceline-bundle") refuse("\"format\" is not \"paceline-bundle\"")
             val files = manifest["files"] as? Map<*, *> ?: refuse("\"files\" is missing")
-            val graphs = (manifest["graphs"] as? Map<*, *>)?.get("litert") as? Map<*, *>
-            val parts = graphs?.get("parts") as? Map<*, *> ?: refuse("it has no TFLite graphs")
-            val names = listOf(TOKENIZER) + listOf(SAMPLING).filter { it in files } + parts.values
+            val graphs = manifest["graphs"] as? Map<*, *>
+            val parts = partsOf(graphs, "litert") ?: refuse("it has no TFLite graphs")
+            val npu = partsOf(graphs, "npu.$soc")?.let { listOf(NPU_PROFILE) + it.values }.orEmpty()
+            val names = listOf(TOKENIZER) + listOf(SAMPLING).filter { it in files } + parts.values + npu
             val needed = names.distinct().map { file(it as? String ?: refuse("a part has no file name"), files) }
             return BundleManifest(needed).also { if (it.bytes > MOST_BYTES) throw DownloadException(DownloadProblem.TooLarge(it.bytes)) }
         }
+
+        private fun partsOf(graphs: Map<*, *>?, kind: String) = (graphs?.get(kind) as? Map<*, *>)?.get("parts") as? Map<*, *>
 
         private fun file(name: String, files: Map<*, *>): BundleFile {
             if (!isPlainName(name) || name == MANIFEST) refuse("\"$name\" is not a plain file name")
@@ -37,6 +40,7 @@ data class BundleManifest(val files: List<BundleFile>) {
         private fun refuse(reason: String): Nothing = throw DownloadException(DownloadProblem.NotABundle(reason))
 
         private const val TOKENIZER = "tokenizer.bin"
+        private const val NPU_PROFILE = "npu.json"
         private const val SAMPLING = "generation_config.json"
 
         /** E4B in float32 has 30 GB; what no phone holds need not be begun. */

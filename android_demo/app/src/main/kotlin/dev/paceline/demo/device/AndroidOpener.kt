@@ -24,7 +24,10 @@ class AndroidOpener(private val resolver: ContentResolver, private val device: D
             cacheDir = device.cacheDir(),
             threads = settings.threads,
             context = settings.context,
-            backend = settings.backend,
+            target = settings.backend,
+            drafter = settings.backend,
+            npuLibraries = device.nativeLibraries(),
+            allowFallback = true, // a bundle may lack the graphs of this phone's chip; the model's line then says so
             memoryBudget = device.memoryBudget(),
         )
         return CoreModel(
@@ -38,7 +41,7 @@ class AndroidOpener(private val resolver: ContentResolver, private val device: D
     /** Why a backend cannot be used here; null where it can be tried. Takes a moment. */
     fun reasonAgainst(backend: Backend): String? {
         loadCore()
-        return Model.reasonAgainst(backend, device.runtimeLibrary())
+        return Model.reasonAgainst(backend, device.runtimeLibrary(), device.nativeLibraries())
     }
 
     private fun openTree(source: ModelSource.Tree, options: LoadOptions, progress: LoadProgress): Model {

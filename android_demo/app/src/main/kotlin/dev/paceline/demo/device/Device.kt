@@ -30,8 +30,11 @@ class Device(private val context: Context) {
         return lastExit(info.reason, info.status, info.description, info.rss)?.let { info.timestamp to it }
     }
 
+    /** Where the system unpacks the app's libraries; empty where it leaves them inside the app. */
+    fun nativeLibraries(): String = context.applicationInfo.nativeLibraryDir
+
     /** libLiteRt.so as a file, where the system unpacked it; otherwise the linker finds it inside the app. */
-    fun runtimeLibrary(): String? = File(context.applicationInfo.nativeLibraryDir, "libLiteRt.so").takeIf { it.exists() }?.path
+    fun runtimeLibrary(): String? = File(nativeLibraries(), "libLiteRt.so").takeIf { it.exists() }?.path
 
     /** For packed weights and measured costs: this device's, so not in backups. */
     fun cacheDir(): String = File(context.noBackupFilesDir, "paceline").apply { mkdirs() }.path

@@ -3,6 +3,7 @@ package dev.paceline.demo.ui
 import android.content.Context
 import android.os.PowerManager
 import android.text.format.Formatter
+import dev.paceline.core.ModelInfo
 import dev.paceline.core.Stats
 import dev.paceline.demo.R
 import dev.paceline.demo.StartNotice
@@ -34,9 +35,14 @@ class Texts(private val context: Context) {
     fun of(model: ModelState): String = when (model) {
         ModelState.None -> context.getString(R.string.model_none)
         is ModelState.Loading -> loading(model)
-        is ModelState.Ready -> context.getString(R.string.model_ready, model.info.recipe, model.info.ranOn, threads(model.info.threads))
+        is ModelState.Ready -> ready(model.info)
         is ModelState.Absent -> context.getString(if (model.freed) R.string.model_freed else R.string.model_absent)
     }
+
+    /** With the reason of a fallback, which is never silent. */
+    private fun ready(info: ModelInfo): String =
+        listOf(context.getString(R.string.model_ready, info.recipe, info.ranOn, threads(info.threads)), info.fallback)
+            .filter { it.isNotEmpty() }.joinToString("\n")
 
     fun of(ending: Ending): String? = when (ending) {
         Ending.COMPLETE -> null

@@ -43,7 +43,7 @@ class BundleDownloadTest {
     private fun sha256(bytes: ByteArray) = MessageDigest.getInstance("SHA-256").digest(bytes).joinToString("") { "%02x".format(it) }
 
     private fun download(address: String, name: String = "small", free: Long = Long.MAX_VALUE, limits: TransferLimits = this.limits) =
-        BundleDownload(folder, Transfer(limits)) { free }.run(address, name, Cancellation()) {}
+        BundleDownload(folder, transfer = Transfer(limits)) { free }.run(address, name, Cancellation()) {}
 
     private fun problem(address: String, name: String = "small", free: Long = Long.MAX_VALUE) =
         assertFailsWith<DownloadException> { download(address, name, free = free) }.problem
@@ -266,7 +266,7 @@ class BundleDownloadTest {
     fun `cancelling ends a download, and keeps what came`() {
         val server = serve(firstTargets(1) { Answer(200, mapOf("ETag" to "\"1\""), target, sent = 1000, stallMs = 60_000) })
         val cancellation = Cancellation()
-        val patient = BundleDownload(folder, Transfer(limits.copy(readTimeoutMs = 2000, firstPauseMs = 60_000))) { Long.MAX_VALUE }
+        val patient = BundleDownload(folder, transfer = Transfer(limits.copy(readTimeoutMs = 2000, firstPauseMs = 60_000))) { Long.MAX_VALUE }
         val canceller = thread {
             val part = folder.resolve("small.partial/target.tflite")
             await("the first bytes") { part.exists() && Files.size(part) == 1000L }

@@ -13,14 +13,24 @@ class BundleManifestTest {
 
     private fun file(name: String, bytes: String = "3", sha256: String = hash) = "\"$name\": {\"bytes\": $bytes, \"sha256\": \"$sha256\"}"
 
-    private fun reason(json: String) = assertFailsWith<DownloadException>(json) { BundleManifest.parse(json) }.problem
+    private fun reason(json: String) = assertFailsWith<DownloadException>(json) { BundleManifest.parse(json, "") }.problem
 
     @Test
     fun `the files that the core reads, each once`() {
         val files = listOf("t", "tokenizer.bin", "generation_config.json", "target.onnx").joinToString { file(it) }
-        val parsed = BundleManifest.parse(manifest(files, "\"target\": \"t\", \"embedder\": \"t\""))
+        val parsed = BundleManifest.parse(manifest(files, "\"target\": \"t\", \"embedder\": \"t\""), "")
         assertEquals(listOf("tokenizer.bin", "generation_config.json", "t").map { BundleFile(it, 3, hash) }, parsed.files)
         assertEquals(9, parsed.bytes)
+    }
+
+    @Test
+    fun `the graphs for the NPU of this phone, if there are some`() {
+        val files = listOf("t", "tokenizer.bin", "npu.json", "n").joinToString { file(it) }
+        val npu = """"npu.SM8750": {"parts": {"target": "n"}}"""
+        val json = """{"format": "paceline-bundle", "files": {$files}, "graphs": {"litert": {"parts": {"target": "t"}}, $npu}}"""
+        fun names(soc: String) = BundleManifest.parse(json, soc).files.map { it.name }
+        assertEquals(listOf("tokenizer.bin", "t", "npu.json", "n"), names("SM8750"))
+        assertEquals(listOf("tokenizer.bin", "t"), names("SM8650"))
     }
 
     @Test
