@@ -13,8 +13,7 @@ import pytest
 
 import paceline
 from paceline import calibration
-from paceline.backends import base
-from paceline.backends import BACKENDS
+from paceline.backends import BACKENDS, base
 from paceline.calibration import BUDGET_S, CHAIN, LEAST_TURNS, MOST_TURNS, calibrated, measure
 from paceline.draft_length import CallCosts
 from paceline.errors import CapacityError
