@@ -6,10 +6,11 @@ import io
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mutations
+import numpy as np
 from mutations import Mutation
 from rich.console import Console
 
@@ -20,6 +21,9 @@ from paceline.bundle import CHAT_TEMPLATE, DRAFTER_CONFIG, GENERATION_CONFIG, MA
 from paceline.chat_template import ChatTemplate
 from paceline.cli import inspect
 from paceline.manifest import Manifest
+from paceline.npu.profile import PARTS, NpuProfile, Rotation
+from paceline.npu.scales import Scale
+from paceline.npu.signatures import ROWS, kinds_of
 from paceline.sampling import checkpoint_sampling
 from paceline.sealed import seal_of
 from paceline.signatures import VERIFY
@@ -30,9 +34,11 @@ from paceline_export.checkpoint import CONFIG, open_pair, open_target, stored_te
 from paceline_export.lower import litertlm, tflite_read
 from paceline_export.lower.litertlm_signatures import LiteRtLmProfile
 from paceline_export.lower.tflite import DRAFTER, TARGET, ModelFile, token_tables
+from paceline_export.npu.compiled import placements, programs
 from paceline_export.npu.nnapi import lint, lint_table
 from paceline_export.stored import open_stored
 
+NPU_PROFILE = "npu.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 KEY = {"format": calibration.FORMAT, "threads": None}
 COSTS = {"key": KEY, "costs": {"decode_ms": 1.5, "verify_ms": {"2": 2.0, "4": 3.0, "8": 4.0}, "draft_ms": 0.5}}
@@ -122,6 +128,33 @@ def _seal(places: Places) -> None:
             assert json.loads(seal_of(cache.file).read_text())["state"] == file_state(cache.file)
 
 
+def npu_profile(manifest: Manifest) -> NpuProfile:
+    """One that fits a pair, with made-up scales."""
+    rotations = {kind: Rotation(size, 10000.0, 1.0) for kind, size in kinds_of(manifest.caches).items()}
+    bare = NpuProfile("a16w8", "int16", (256,), ROWS, (1,), 4, rotations, {})
+    scales = {
+        part: {
+            port.name: Scale(0.01, 0)
+            for each in bare.signatures(manifest, part).values()
+            for port in (*each.inputs, *each.outputs)
+        }
+        for part in PARTS
+    }
+    return replace(bare, scales=scales)
+
+
+def _npu_profile(places: Places) -> None:
+    profile = NpuProfile.read(places.bundle / NPU_PROFILE, Bundle.read(places.bundle).manifest)
+    for rotation in profile.rotations.values():
+        rotation.tables(np.arange(4))
+
+
+def _compiled(places: Places) -> None:
+    file = places.bundle / DRAFTER
+    if all(placed.whole for placed in placements(file)):
+        programs(file)
+
+
 def _in_bundle(name: str) -> Callable[[Places], Path]:
     return lambda places: places.bundle / name
 
@@ -157,6 +190,8 @@ READERS = {
         mutations.head,
         lambda places: lint_table(lint(places.bundle / "target.tflite")),
     ),
+    "compiled tflite": Reader(_in_bundle(DRAFTER), mutations.head, _compiled),
+    "npu.json": Reader(_in_bundle(NPU_PROFILE), mutations.document, _npu_profile),
     "stored tflite": Reader(_in_bundle("target.tflite"), mutations.head, _stored),
     "stored weights.json": Reader(_in_bundle(WEIGHTS_FILE), mutations.document, _stored),
     "stored target config": Reader(_in_bundle(TARGET_CONFIG), mutations.document, _stored),

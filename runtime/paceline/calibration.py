@@ -94,7 +94,7 @@ def _fastest(calls: Mapping[int, Callable[[], object]], clock: Clock) -> dict[in
 def _key(model: Model, threads: int | None) -> dict[str, Any]:
     """Everything that costs depend on, as JSON has it."""
     return {
-        **model.backend.identity(),
+        **model.backend.identity(model.manifest),
         "format": FORMAT,
         "threads": threads,
         "cpu": Machine.here().cpu,

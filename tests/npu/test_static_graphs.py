@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -218,24 +219,38 @@ def test_static_graphs_without_tflite_are_refused(tiny_pair: tuple[Path, Path], 
     [
         ('"format_version": 1', '"format_version": 2'),
         ('"dtype": "int16"', '"dtype": "int4"'),
+        ('"dtype": "int16"', '"dtype": []'),
         ('"contexts": [\n    256\n  ]', '"contexts": [\n    0\n  ]'),
         ('"rows": [\n    1,', '"rows": [\n    3,'),
+        ('"rows": [\n    1,\n    2,', '"rows": [\n    1,'),
         ('"draft_steps": [\n    1,', '"draft_steps": [\n    2,'),
         ('"theta": 10000.0', '"theta": 0.0'),
         ('"rotated": 1.0', '"rotated": 2.0'),
         ('"head_dim": 32', '"head_dim": -32'),
+        ('"head_dim": 32', '"head_dim": 34'),
+        ('"kv_slice_v_2"', '"kv_slice_w_2"'),
+        ('"logits"', '"logit"'),
+        ('"mask_local": [\n        ', '"mask_local": [\n        1e-60, 0], "other": ['),
     ],
 )
 def test_a_profile_that_cannot_be_is_refused(npu_bundle: Path, before: str, after: str) -> None:
     text = (npu_bundle / "npu.json").read_text()
     assert before in text
-    with pytest.raises(InputError, match="does not describe graphs for an NPU"):
-        NpuProfile.from_json(text.replace(before, after, 1), "npu.json")
+    with pytest.raises(InputError, match="does not describe this pair's graphs"):
+        NpuProfile.from_json(text.replace(before, after, 1), "npu.json", Bundle.open(npu_bundle).manifest)
+
+
+def test_a_cache_with_two_scales_is_refused(npu_bundle: Path) -> None:
+    """Its rows are copied as they are, so they would be other numbers to who reads them."""
+    raw = json.loads((npu_bundle / "npu.json").read_text())
+    raw["scales"]["drafter"]["kv_cache_k_3"][0] *= 2
+    with pytest.raises(InputError, match="kv_cache_k_3 has several scales"):
+        NpuProfile.from_json(json.dumps(raw), "npu.json", Bundle.open(npu_bundle).manifest)
 
 
 def test_the_profile_survives_its_file(npu_bundle: Path) -> None:
     text = (npu_bundle / "npu.json").read_text()
-    assert NpuProfile.from_json(text, "npu.json").to_json() == text
+    assert NpuProfile.from_json(text, "npu.json", Bundle.open(npu_bundle).manifest).to_json() == text
 
 
 def test_prefill_leaves_out_the_layers_that_own_no_rows(npu_bundle: Path) -> None:

@@ -22,11 +22,11 @@ from types import FrameType
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from readers import COSTS, INDEX, READERS, WEIGHTS, Places
+from readers import COSTS, INDEX, NPU_PROFILE, READERS, WEIGHTS, Places, npu_profile
 from safetensors.numpy import load_file, save_file
 from small_pair import TARGET
 
-from paceline.bundle import CHAT_TEMPLATE, GENERATION_CONFIG
+from paceline.bundle import CHAT_TEMPLATE, GENERATION_CONFIG, Bundle
 from paceline.errors import InputError
 from paceline_export.bundle import export
 from paceline_export.recipes import RECIPES
@@ -45,6 +45,8 @@ def valid(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
     for name in (CHAT_TEMPLATE, GENERATION_CONFIG):
         shutil.copyfile(TARGET / name, target / name)
     export(target, drafter, folder / "bundle", lambda *_: None, recipe=RECIPES["mixed-wi4b32"])
+    profile = npu_profile(Bundle.read(folder / "bundle").manifest)
+    (folder / "bundle" / NPU_PROFILE).write_text(profile.to_json())
     sharded = shutil.copytree(target, folder / "sharded")
     tensors = load_file(sharded / WEIGHTS)
     (sharded / WEIGHTS).unlink()

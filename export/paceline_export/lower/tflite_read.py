@@ -32,7 +32,7 @@ class StoredTensor:
 
 StoredTensors = Mapping[str, StoredTensor]
 # What mapping a file and following its offsets may raise.
-UNREADABLE = (OSError, ValueError, TypeError, AttributeError, IndexError, OverflowError, struct.error)
+UNREADABLE = (OSError, ValueError, TypeError, AttributeError, IndexError, KeyError, OverflowError, struct.error)
 
 
 def stored_tensors(file: Path) -> dict[str, StoredTensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,13 @@ from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
 from paceline.errors import InputError
+from paceline_export.lower.tflite_read import UNREADABLE
 
 # Of all subgraphs: dimensions, operands, letters of names, and tables, each of which takes as long as some of the others. E2B's
 # target has a quarter of it, and a small file can claim billions, or name the same piece of itself a million times.
 MOST_PARTS, TABLE_PARTS = 1 << 20, 4
 LEFT_OUT = -1  # an optional input that is not there
-IN_FLATBUFFER = 1  # an offset above it points behind the flatbuffer
-# What following a strange file's offsets may raise.
-UNREADABLE = (ValueError, TypeError, AttributeError, IndexError, KeyError, OverflowError, struct.error)
+IN_FLATBUFFER = 1
 
 
 def _names(codes: type) -> dict[int, str]:
@@ -114,7 +112,7 @@ def read_calls(file: Path) -> list[Call]:
         if not stat.S_ISREG(file.stat().st_mode):
             raise ValueError("it is not a plain file")
         return list(_CallReader(np.memmap(file, np.uint8, "r")).calls())
-    except (OSError, *UNREADABLE) as error:
+    except UNREADABLE as error:
         raise damaged(file, error) from None
 
 

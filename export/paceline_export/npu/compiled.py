@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from paceline.errors import InputError
 from paceline.signatures import Port
 from paceline_export.lower.flatbuffer import TYPES, Builtin
 from paceline_export.lower.tflite_read import UNREADABLE
+from paceline_export.npu.calls import damaged
 
 DISPATCH = b"DISPATCH_OP"
+MOST_OPERATORS = 1 << 20  # of all signatures; what no compiler has touched has some thousand in each
 DTYPES = {code: name for name, code in TYPES.items()}
 OPERATORS = {code: name for name, code in vars(Builtin).items() if isinstance(code, int)}
 
@@ -65,7 +68,8 @@ def placements(file: Path) -> list[Placement]:
     Raises:
         InputError: it is not a whole .tflite file.
     """
-    return [_placement(name, graph, model) for name, graph, model, _ in _signatures(file)]
+    with _refusing(file):
+        return [_placement(name, graph, model) for name, graph, model, _ in _signatures(_mapped(file))]
 
 
 def programs(file: Path) -> dict[str, Program]:
@@ -74,8 +78,13 @@ def programs(file: Path) -> dict[str, Program]:
     Raises:
         InputError: it is not a whole .tflite file, or a signature is not one program.
     """
-    found, content = dict[str, Program](), _mapped(file)
-    for name, graph, model, signature in _signatures(file):
+    with _refusing(file):
+        return _programs(file, _mapped(file))
+
+
+def _programs(file: Path, content: Any) -> dict[str, Program]:
+    found = dict[str, Program]()
+    for name, graph, model, signature in _signatures(content):
         placed = _placement(name, graph, model)
         if not placed.whole:
             left = ", ".join(f"{count} {operator}" for operator, count in placed.on_cpu.items()) or "nothing"
@@ -90,20 +99,26 @@ def programs(file: Path) -> dict[str, Program]:
     return found
 
 
-def _signatures(file: Path) -> list[tuple[str, Any, Any, Any]]:
-    """Name, graph, model and definition of every signature; nobody has checked the file."""
+def _signatures(content: Any) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Name, graph, model and definition of every signature."""
+    if not schema.Model.ModelBufferHasIdentifier(content[:8].tobytes(), 0):
+        raise ValueError("it does not begin as one")
+    model, seen = schema.Model.GetRootAs(content), 0
+    for definition in map(model.SignatureDefs, range(model.SignatureDefsLength())):
+        graph = model.Subgraphs(definition.SubgraphIndex())
+        seen += 1 + graph.OperatorsLength()
+        if seen > MOST_OPERATORS:
+            raise ValueError(f"it has more than {MOST_OPERATORS} operators")
+        yield definition.SignatureKey().decode(), graph, model, definition
+
+
+@contextmanager
+def _refusing(file: Path) -> Iterator[None]:
+    """Nobody has checked the file: offsets lead anywhere, and counts may be billions."""
     try:
-        content = _mapped(file)
-        if not schema.Model.ModelBufferHasIdentifier(content[:8].tobytes(), 0):
-            raise ValueError("it does not begin as one")
-        model = schema.Model.GetRootAs(content)
-        found = []
-        for definition in map(model.SignatureDefs, range(model.SignatureDefsLength())):
-            graph = model.Subgraphs(definition.SubgraphIndex())
-            found.append((definition.SignatureKey().decode(), graph, model, definition))
-        return found
+        yield
     except UNREADABLE as error:
-        raise InputError(f"{file} is not a whole .tflite file ({error}); export the bundle again.") from None
+        raise damaged(file, error) from None
 
 
 def _placement(name: str, graph: Any, model: Any) -> Placement:

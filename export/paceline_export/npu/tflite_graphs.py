@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline_export.npu.calls import LEFT_OUT, UNREADABLE, TfliteReader, damaged, options_of
+from paceline_export.lower.tflite_read import UNREADABLE
+from paceline_export.npu.calls import LEFT_OUT, TfliteReader, damaged, options_of
 from paceline_export.npu.calls import TYPES as TYPE_NAMES
 
 BITS = {"float32": 32, "int32": 32, "int16": 16, "int8": 8, "int4": 4}
@@ -107,7 +108,7 @@ def read_graphs(file: Path) -> list[SignatureGraph]:
         if not stat.S_ISREG(file.stat().st_mode):
             raise ValueError("it is not a plain file")
         return _GraphReader(np.memmap(file, np.uint8, "r")).graphs()
-    except (OSError, *UNREADABLE) as error:
+    except UNREADABLE as error:
         raise damaged(file, error) from None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from paceline.backends.names import NNAPI, NPU, NPU_ONNX
 from paceline.errors import InputError
 from paceline.manifest import GraphFiles
-from paceline.npu.profile import NpuProfile, profile_file
+from paceline.npu.profile import MOST_SIZES, NpuProfile, profile_file
 from paceline.npu.scales import Scale
 from paceline.npu.signatures import ROWS
 from paceline.text import encode, load_tokenizer
@@ -80,8 +80,12 @@ class NpuOptions:
     def __post_init__(self) -> None:
         if self.recipe not in NPU_RECIPES:
             raise InputError(f"the NPU recipe is {self.recipe!r}; allowed are {', '.join(NPU_RECIPES)}.")
-        if not self.contexts or list(self.contexts) != sorted({size for size in self.contexts if size >= max(ROWS)}):
-            raise InputError(f"the NPU contexts are {list(self.contexts)}; give rising numbers of at least {max(ROWS)} tokens.")
+        rising = sorted({size for size in self.contexts if size >= max(ROWS)})
+        if list(self.contexts) != rising or not 1 <= len(rising) <= MOST_SIZES:
+            raise InputError(
+                f"the NPU contexts are {list(self.contexts)}; give rising numbers of at least {max(ROWS)} tokens, "
+                f"at most {MOST_SIZES} of them."
+            )
         if not 1 <= self.unrolled <= MOST_UNROLLED:
             raise InputError(f"the NPU drafter has {self.unrolled} steps; allowed are 1 to {MOST_UNROLLED}.")
 

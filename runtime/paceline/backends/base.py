@@ -79,5 +79,5 @@ class Backend(Protocol):
     def describe(self) -> str:
         """What really runs the graphs: runtime, version, threads, and who does the work inside it."""
 
-    def identity(self) -> dict[str, Any]:
-        """What the costs of calls depend on beside the machine, as JSON has it: `backend`, `runtime_version`, `files`."""
+    def identity(self, manifest: Manifest) -> dict[str, Any]:
+        """What the costs of a bundle's calls depend on beside the machine: `backend`, `runtime_version`, `files`, for JSON."""

@@ -19,6 +19,7 @@ from paceline.bundle import Bundle
 from paceline.drafts import RowPath
 from paceline.errors import InputError
 from paceline.kv_cache import KVCache
+from paceline.manifest import Manifest
 from paceline.signatures import MAIN, VARIES, CacheKind, Port
 
 # A single row goes through other kernels of a matrix product, which sum in another order. Rows of two and more are all
@@ -69,9 +70,9 @@ class OrtBackend:
         threads = self.target.get_session_options().intra_op_num_threads or "all"
         return f"onnxruntime {ort.__version__}, {', '.join(self.target.get_providers())}, {threads} threads"
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self, manifest: Manifest) -> dict[str, Any]:
         """See `Backend.identity`."""
-        return identity(ONNXRUNTIME, "onnxruntime", self.manifest)
+        return identity(ONNXRUNTIME, "onnxruntime", manifest)
 
 
 class OrtGraphs:

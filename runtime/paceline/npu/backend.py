@@ -15,13 +15,13 @@ from paceline.backends.names import NPU, NPU_ONNX
 from paceline.bundle import Bundle
 from paceline.errors import InputError
 from paceline.kv_cache import KVCache
+from paceline.manifest import Manifest
 from paceline.npu.calls import NpuDrafter, NpuTarget
 from paceline.npu.contexts import OnnxGraphs
 from paceline.npu.graphs import NpuGraphs
 from paceline.npu.profile import NpuProfile, profile_file
 from paceline.npu.rows import NpuRows
 from paceline.npu.runners import Runner
-from paceline.reading import read_text
 
 
 class NpuBackend:
@@ -78,10 +78,10 @@ class NpuBackend:
         others = "".join(f"; {part} on the CPU" for part in MODELS if part not in self.placed)
         return f"{parts} ({self.profile.recipe}) on {self.runner.describe()}{others}"
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self, manifest: Manifest) -> dict[str, Any]:
         """See `Backend.identity`."""
-        own, cpu = self.manifest.graphs[self.graphs].parts.values(), self.cpu.identity()
-        files = {file: self.manifest.files[file].sha256 for file in own}
+        own, cpu = manifest.graphs[self.graphs].parts.values(), self.cpu.identity(manifest)
+        files = {file: manifest.files[file].sha256 for file in own}
         return {"backend": NPU, "runtime_version": [self.describe(), cpu["runtime_version"]], "files": files | cpu["files"]}
 
 
@@ -94,11 +94,7 @@ def read_profile(bundle: Bundle, profile: str = NPU) -> NpuProfile:
     name = profile_file(profile)
     if profile not in bundle.manifest.graphs or name not in bundle.manifest.files:
         raise InputError(f"{bundle.folder} has no graphs of the profile {profile}; export it with --profile {profile}.")
-    try:
-        text = read_text(bundle.folder / name)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{bundle.folder / name} cannot be read ({error}); export the bundle again.") from None
-    return NpuProfile.from_json(text, str(bundle.folder / name))
+    return NpuProfile.read(bundle.folder / name, bundle.manifest)
 
 
 def npu_files(bundle: Bundle, profile: str = NPU) -> dict[str, Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,23 @@ from numpy.typing import NDArray
 from paceline.errors import InputError
 from paceline.manifest import Manifest
 from paceline.npu.scales import Scale
-from paceline.npu.signatures import ROWS, draft_name, npu_drafter, npu_target, signature_name
-from paceline.reading import parse_json
+from paceline.npu.signatures import (
+    ROWS,
+    cache_slice,
+    draft_name,
+    kinds_of,
+    npu_drafter,
+    npu_target,
+    signature_name,
+)
+from paceline.reading import parse_json, read_text
 from paceline.signatures import CacheKind, Signature
 
 VERSION = 1
 MOST_CONTEXT, MOST_STEPS = 1 << 20, 16
 DTYPES = ("int16", "int8", "float32")
+MOST_SIZES = 16  # of the caches, and numbers of steps
+PARTS = ("target", "drafter")
 
 
 @dataclass(frozen=True)
@@ -110,39 +121,74 @@ class NpuProfile:
         }
         return json.dumps(raw, indent=2, sort_keys=True) + "\n"
 
+    def _require_fit(self, manifest: Manifest) -> None:
+        """Raises ValueError where a tensor of the model has no scale, or another one than who shares its rows."""
+        for kind, size in kinds_of(manifest.caches).items():
+            if kind not in self.rotations or self.rotations[kind].head_dim != size:
+                raise ValueError(f"rotations lack the {kind.value} layers' heads of {size}")
+        if self.dtype == "float32":
+            return
+        for part in PARTS:
+            for signature in self.signatures(manifest, part).values():
+                for port in (*signature.inputs, *signature.outputs):
+                    if port.dtype == self.dtype and self.scale(part, port.name) is None:
+                        raise ValueError(f"{port.name} of the {part} has no scale")
+        for spec in manifest.caches:
+            for name in (spec.key, spec.value):
+                readers = [("target", cache_slice(name)), *([("drafter", name)] if spec in manifest.drafter_caches else [])]
+                if any(self.scale(part, reader) != self.scale("target", name) for part, reader in readers):
+                    raise ValueError(f"{name} has several scales")
+
     @classmethod
-    def from_json(cls, text: str, where: str) -> NpuProfile:
-        """Parses the file.
+    def read(cls, file: Path, manifest: Manifest) -> NpuProfile:
+        """Reads the file of a bundle with this manifest. Raises InputError as `from_json`, or where it cannot be read."""
+        try:
+            text = read_text(file)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{file} cannot be read ({error}); export the bundle again.") from None
+        return cls.from_json(text, str(file), manifest)
+
+    @classmethod
+    def from_json(cls, text: str, where: str, manifest: Manifest) -> NpuProfile:
+        """Parses the file, of a bundle with this manifest.
 
         Raises:
             InputError: it is not such a file, or says what cannot be; `where` names it.
         """
         try:
-            raw = parse_json(text)
-            if raw["format_version"] != VERSION:
-                raise ValueError(f"format_version is {raw['format_version']!r}, and this paceline reads {VERSION}")
-            if raw["dtype"] not in DTYPES:
-                raise ValueError(f"dtype is {raw['dtype']!r}, and not one of {', '.join(DTYPES)}")
-            rows = _rising(raw, "rows", max(ROWS))
-            if 1 not in rows or not set(rows) <= set(ROWS):
-                raise ValueError(f"rows are {list(rows)}, and not 1 and some of {list(ROWS)}")
-            steps = _rising(raw, "draft_steps", MOST_STEPS)
-            if 1 not in steps:
-                raise ValueError(f"draft_steps are {list(steps)}, without 1")
-            return cls(
-                recipe=str(raw["recipe"]),
-                dtype=raw["dtype"],
-                contexts=_rising(raw, "contexts", MOST_CONTEXT),
-                rows=rows,
-                draft_steps=steps,
-                top_clusters=_whole(raw["top_clusters"], "top_clusters", 0, MOST_CONTEXT),
-                rotations={CacheKind(kind): _rotation(each) for kind, each in raw["rotations"].items()},
-                scales={
-                    part: {port: _scale(port, *each) for port, each in scales.items()} for part, scales in raw["scales"].items()
-                },
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{where} does not describe graphs for an NPU ({error!r}); export the bundle again.") from None
+            return cls._parsed(text, manifest)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise InputError(f"{where} does not describe this pair's graphs ({error!r}); export the bundle again.") from None
+
+    @classmethod
+    def _parsed(cls, text: str, manifest: Manifest) -> NpuProfile:
+        raw = parse_json(text)
+        if raw["format_version"] != VERSION:
+            raise ValueError(f"format_version is {raw['format_version']!r}, and this paceline reads {VERSION}")
+        if raw["dtype"] not in DTYPES:
+            raise ValueError(f"dtype is {raw['dtype']!r}, and not one of {', '.join(DTYPES)}")
+        rows, steps = _rising(raw, "rows", max(ROWS)), _rising(raw, "draft_steps", MOST_STEPS)
+        if rows != ROWS:
+            raise ValueError(f"rows are {list(rows)}, and not {list(ROWS)}")
+        if steps[0] != 1 or len(steps) > MOST_SIZES:
+            raise ValueError(f"draft_steps are {list(steps)}, and not 1 and at most {MOST_SIZES - 1} more")
+        contexts = _rising(raw, "contexts", MOST_CONTEXT)
+        if len(contexts) > MOST_SIZES or contexts[0] < max(ROWS):
+            raise ValueError(f"contexts are {list(contexts)[:8]}, and not at most {MOST_SIZES} of {max(ROWS)} and more")
+        parsed = cls(
+            recipe=str(raw["recipe"]),
+            dtype=raw["dtype"],
+            contexts=contexts,
+            rows=rows,
+            draft_steps=steps,
+            top_clusters=_whole(raw["top_clusters"], "top_clusters", 0, MOST_CONTEXT),
+            rotations={CacheKind(kind): _rotation(each) for kind, each in raw["rotations"].items()},
+            scales={
+                part: {port: _scale(port, *each) for port, each in scales.items()} for part, scales in raw["scales"].items()
+            },
+        )
+        parsed._require_fit(manifest)
+        return parsed
 
 
 def profile_file(name: str) -> str:
@@ -171,6 +217,6 @@ def _rotation(raw: dict[str, Any]) -> Rotation:
 
 
 def _scale(port: str, scale: object, zero_point: object) -> Scale:
-    if type(scale) is not float or not 0 < scale < np.inf:
+    if type(scale) is not float or not 0 < np.float32(scale) < np.inf:
         raise ValueError(f"the scale of {port} is {scale!r}")
     return Scale(scale, _whole(zero_point, port, -128, 127))

@@ -23,6 +23,7 @@ from paceline.drafts import RowPath
 from paceline.errors import InputError
 from paceline.kv_cache import KVCache
 from paceline.machine import usable_cores
+from paceline.manifest import Manifest
 from paceline.signatures import PREFILL, VERIFY
 
 # A draft step of a small model is too short to share; E2B's drafter, of 44 MB, is a third faster on two threads, and twice
@@ -100,9 +101,9 @@ class LiteRtBackend:
         ran = delegation(self.environment, self.bundle, "target", VERIFY[1], self._packed.get("target"))
         return f"LiteRT {self.environment.library.version}, {self.threads} threads; in a decode call {ran}"
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self, manifest: Manifest) -> dict[str, Any]:
         """See `Backend.identity`."""
-        return identity(LITERT, PACKAGE, self.manifest)
+        return identity(LITERT, PACKAGE, manifest)
 
 
 class LiteRtGraphs:
