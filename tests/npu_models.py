@@ -45,3 +45,24 @@ def model(folder: Path, placed: Sequence[str] = BOTH, profile: str = "npu", runn
 def tokens(model: Model, prompt: str | Sequence[int], count: int = 24, **options: Any) -> list[int]:
     """What a model writes."""
     return [piece.token for piece in model.generate(prompt, max_new_tokens=count, **options)]
+
+
+def e2b_slice(folder: Path) -> tuple[Path, Path]:
+    """Random checkpoints with E2B's own sizes, but for the number of layers and of tokens."""
+    import full_size
+    import tiny
+
+    from paceline_export.config import drafter_config, target_config
+    from paceline_export.model.drafter import drafter_shapes
+    from paceline_export.model.target import target_shapes
+
+    published, drafter = full_size.fields("e2b")
+    fewer = {"vocab_size": tiny.VOCABULARY * 8, "vocab_size_per_layer_input": tiny.VOCABULARY * 8}
+    layers = {"num_hidden_layers": 4, "num_kv_shared_layers": 2, "layer_types": [full_size.LOCAL, full_size.FULL] * 2}
+    target = published["text_config"] | {"architectures": ["Gemma4ForCausalLM"]} | fewer | layers
+    drafter |= {"num_centroids": 64, "text_config": drafter["text_config"] | fewer}
+    config = target_config(target, "target")
+    full_size.write(folder / "target", target, target_shapes(config))
+    full_size.write(folder / "drafter", drafter, drafter_shapes(drafter_config(drafter, "drafter", config)))
+    tiny.tokenizer().save(str(folder / "target" / "tokenizer.json"))
+    return folder / "target", folder / "drafter"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from command import ran, refused
-from npu_models import exported, model, tokens
+from npu_models import e2b_slice, exported, model, tokens
 from npu_tools import qnn_or_skip
 from small_pair import PROMPTS
 
@@ -147,24 +147,3 @@ def test_slices_of_e2b_are_one_program_for_every_signature(tmp_path: Path) -> No
     bundle = exported(*e2b_slice(tmp_path / "pair"), tmp_path / "bundle", (512,), ("def read_lines(path):",), recipe="a16w4")
     found = compile_bundle(Bundle.open(bundle), "SM8750", False, lambda _: None)
     assert {placed.whole for part in found.values() for placed in part} == {True}
-
-
-def e2b_slice(folder: Path) -> tuple[Path, Path]:
-    """Random checkpoints with E2B's own sizes, but for the number of layers and of tokens."""
-    import full_size
-    import tiny
-
-    from paceline_export.config import drafter_config, target_config
-    from paceline_export.model.drafter import drafter_shapes
-    from paceline_export.model.target import target_shapes
-
-    published, drafter = full_size.fields("e2b")
-    fewer = {"vocab_size": tiny.VOCABULARY * 8, "vocab_size_per_layer_input": tiny.VOCABULARY * 8}
-    layers = {"num_hidden_layers": 4, "num_kv_shared_layers": 2, "layer_types": [full_size.LOCAL, full_size.FULL] * 2}
-    target = published["text_config"] | {"architectures": ["Gemma4ForCausalLM"]} | fewer | layers
-    drafter |= {"num_centroids": 64, "text_config": drafter["text_config"] | fewer}
-    config = target_config(target, "target")
-    full_size.write(folder / "target", target, target_shapes(config))
-    full_size.write(folder / "drafter", drafter, drafter_shapes(drafter_config(drafter, "drafter", config)))
-    tiny.tokenizer().save(str(folder / "target" / "tokenizer.json"))
-    return folder / "target", folder / "drafter"

