@@ -25,8 +25,7 @@ from paceline.sampling import checkpoint_sampling
 from paceline.signatures import VERIFY
 from paceline.stored_weights import WEIGHTS_FILE, read_weights, summary
 from paceline.text import TOKENIZER_FILE, TextStream, encode, load_tokenizer
-from paceline_export.bundle import _stop_ids
-from paceline_export.checkpoint import CONFIG, open_pair, open_target, stored_tensors
+from paceline_export.checkpoint import CONFIG, open_pair, open_target, stop_ids, stored_tensors
 from paceline_export.lower import litertlm, tflite_read
 from paceline_export.lower.litertlm_signatures import LiteRtLmProfile
 from paceline_export.lower.tflite import DRAFTER, TARGET, ModelFile, token_tables
@@ -134,7 +133,7 @@ READERS = {
     "stop ids": Reader(
         lambda places: places.target / GENERATION_CONFIG,
         mutations.document,
-        lambda places: _stop_ids(open_target(places.target)),
+        lambda places: stop_ids(open_target(places.target)),
     ),
     "tokenizer": Reader(_in_bundle(TOKENIZER_FILE), mutations.document, _tokenizer),
     "template": Reader(_in_bundle(CHAT_TEMPLATE), mutations.template, _template),
