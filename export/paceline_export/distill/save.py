@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from errno import EIO
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,14 @@ def save(out: Path, raw: Mapping[str, Any], tensors: Mapping[str, Tensor], besid
         for name in COPIED:
             if (beside / name).is_file():
                 shutil.copyfile(beside / name, folder / name)
+
+
+def write_tensors(tensors: dict[str, Tensor], file: Path, metadata: dict[str, str]) -> None:
+    """A safetensors file. Raises OSError, for which the library has an error of its own."""
+    try:
+        save_file(tensors, file, metadata)
+    except SafetensorError as error:
+        raise OSError(EIO, str(error), str(file)) from None
 
 
 def require_place(out: Path, shapes: Shapes) -> None:

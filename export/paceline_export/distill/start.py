@@ -37,7 +37,7 @@ def fresh_config(raw: Mapping[str, Any], target: TargetConfig) -> dict[str, Any]
     text = dict(raw["text_config"] if target.multimodal else raw)
     kinds = [kind for kind in (AttentionKind.LOCAL,) * 3 + (AttentionKind.FULL,) if target.last_own(kind)]
     sources = [source for kind in kinds if (source := target.last_own(kind))]
-    width = max(LEAST_WIDTH, -(-target.hidden_size // 6 // WIDTH_STEP) * WIDTH_STEP)
+    width = min(target.hidden_size, max(LEAST_WIDTH, -(-target.hidden_size // 6 // WIDTH_STEP) * WIDTH_STEP))
     most_kv_heads = max(source.kv_heads for source in sources)
     heads = max(most_kv_heads, sources[0].heads // 2)
     if any(heads % source.kv_heads for source in sources):

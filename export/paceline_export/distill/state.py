@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from paceline.errors import InputError
 from paceline.partial import partial_name
 from paceline_export.distill.loss import Agreement
+from paceline_export.distill.save import write_tensors
 
 KEY = "paceline.distill"
 NOW, BEST, OPTIMIZER = "now.", "best.", "optimizer."
@@ -63,12 +63,13 @@ class State:
         said = {"of": self.of, "step": self.step, "seconds": self.seconds, "points": [asdict(point) for point in self.points]}
         unfinished = partial_name(file)
         try:
-            save_file(tensors, unfinished, {KEY: json.dumps(said)})
+            write_tensors(tensors, unfinished, {KEY: json.dumps(said)})
             with open(unfinished, "rb") as stream:
                 os.fsync(stream.fileno())
             unfinished.replace(file)
-        except SafetensorError as error:  # what the library makes of an OSError
-            raise OSError(f"{file} cannot be written: {error}") from None
+        except OSError as error:
+            error.filename = str(file)
+            raise
         finally:
             with suppress(OSError):
                 unfinished.unlink()
