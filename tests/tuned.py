@@ -6,7 +6,6 @@ import ast
 import json
 import shutil
 import sysconfig
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,16 +62,15 @@ def texts(documents: list[str]) -> Texts:
     return split(tokenise(load_tokenizer(small_pair.TARGET), documents, target.config), target.config.bos_id, "the text")
 
 
-def tune(documents: list[str], seconds: float, out: Path) -> Path:
+def tune(documents: list[str], steps: int, out: Path, batch_tokens: int = 2048) -> Path:
     """Trains the small target on documents and writes the result as a checkpoint beside its tokenizer."""
     target = open_target(small_pair.TARGET)
     tensors = {name: tensor.requires_grad_() for name, tensor in load(target.weights).items()}
     optimizer = Optimizer(tensors, Rates(2e-3, 2e-3, 1e-3))
-    batches, step, started = RandomWindows(texts(documents), 2048, seed=1), 0, time.monotonic()
-    while (elapsed := (time.monotonic() - started) / seconds) < 1:
+    batches = RandomWindows(texts(documents), batch_tokens, seed=1)
+    for step in range(steps):
         loss(target, tensors, batches.at(step, 257)).backward()
-        optimizer.step(elapsed)
-        step += 1
+        optimizer.step(step / steps)
     save(out, json.loads((small_pair.TARGET / "config.json").read_text()), tensors, small_pair.TARGET)
     shutil.copy(small_pair.TARGET / "chat_template.jinja", out)
     return out

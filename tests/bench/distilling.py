@@ -1,6 +1,6 @@
 """What distilling brings a tuned target: acceptance of the stock drafter and of distilled ones, as float32 and as int4.
 
-    python tests/bench/distilling.py WORK --target-seconds 80 --minutes 2 10
+    python tests/bench/distilling.py WORK --minutes 2 10
 
 WORK keeps the tuned target, the drafters, the bundles and the reports; what is there already is not made again. The new kind
 of text is JSON records of the standard library (modules that no training saw), the old one Python, as the small pair writes it.
@@ -32,8 +32,9 @@ RECIPE, TOKENS = "mixed-wi4c", "96"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--target-seconds", type=float, default=80)
-    parser.add_argument("--minutes", type=float, nargs="+", default=[2.0, 10.0])
+    parser.add_argument("--target-steps", type=int, default=105, help="(%(default)s)")
+    parser.add_argument("--minutes", type=float, nargs="*", default=[2.0, 10.0], help="of distilling (%(default)s)")
+    parser.add_argument("--steps", type=int, nargs="*", default=[], help="of distilling, for a machine whose speed varies")
     options = parser.parse_args()
     torch.set_num_threads(2)
     work: Path = options.work
@@ -45,27 +46,16 @@ def main() -> None:
     text.write_text(json.dumps(learned))
     prompts.write_text(json.dumps({"new": new, "old": small_pair.PROMPTS + prompts_by_class()["code"][:28]}))
     if not target.exists():
-        tuned.tune(learned, options.target_seconds, target)
+        tuned.tune(learned, options.target_steps, target)
     drafters = {"stock": small_pair.DRAFTER}
-    for minutes in options.minutes:
+    budgets = [("minutes", value) for value in options.minutes] + [("steps", value) for value in options.steps]
+    for unit, value in budgets:
         for recipe in ("f32", RECIPE):
-            out = work / f"drafter-{minutes:g}-{recipe}"
+            out = work / f"drafter-{value:g}-{unit}-{recipe}"
             if not out.exists():
-                run(
-                    "distill",
-                    target,
-                    "--drafter",
-                    small_pair.DRAFTER,
-                    "--text",
-                    text,
-                    "-o",
-                    out,
-                    "--minutes",
-                    minutes,
-                    "--recipe",
-                    recipe,
-                )
-            drafters[f"{minutes:g} min, {'float' if recipe == 'f32' else 'int4-aware'}"] = out
+                data = ("--drafter", small_pair.DRAFTER, "--text", text)
+                run("distill", target, *data, "-o", out, f"--{unit}", value, "--recipe", recipe)
+            drafters[f"{value:g} {unit}, {'float' if recipe == 'f32' else 'int4-aware'}"] = out
     print("| drafter | exported as | backend | new: first round | all rounds | sampled | old: first round | all rounds |")
     for name, drafter in drafters.items():
         for recipe in ("f32", RECIPE):

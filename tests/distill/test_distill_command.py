@@ -29,7 +29,7 @@ def words(pair: tuple[Path, Path], text: Path, out: Path, *options: str) -> list
 @pytest.fixture(scope="module")
 def distilled(tiny_pair: tuple[Path, Path], text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("distilled") / "out"
-    assert main([*words(tiny_pair, text, out), "--steps", "6"]) == 0
+    assert main([*words(tiny_pair, text, out), "--steps", "12"]) == 0
     return out
 
 
@@ -160,7 +160,7 @@ def test_a_full_disk_leaves_nothing(
     tiny_pair: tuple[Path, Path], text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with limited(20_000):
-        assert main([*words(tiny_pair, text, tmp_path / "out"), "--steps", "4"]) == 3
+        assert main([*words(tiny_pair, text, tmp_path / "out"), "--steps", "12"]) == 3
     said = capsys.readouterr().err
     assert "the state of step 0 is not kept, training goes on: " in said
     assert "File too large" in said.splitlines()[-1]

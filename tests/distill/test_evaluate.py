@@ -68,8 +68,8 @@ def test_a_replay_counts_what_the_loop_counts(bundle: LoadedBundle) -> None:
             assert stats is not None
             assert [piece.token for piece in pieces][: len(trace.text)] == list(trace.text)[: len(pieces)]
             own = free_running([trace], length)
-            assert own.rounds <= stats.rounds <= own.rounds + MOST_DRAFTS
-            assert 0 <= stats.accepted - sum(own.accepted_at) <= MOST_DRAFTS
+            assert abs(stats.rounds - own.rounds) <= MOST_DRAFTS
+            assert abs(stats.accepted - sum(own.accepted_at)) <= MOST_DRAFTS
 
 
 def simulated(trace: Trace, length: int) -> tuple[int, list[int]]:
@@ -156,12 +156,8 @@ def test_the_command_tells_it_all_as_json_and_as_a_page(
     parsed = Parsed(page.read_text())
     assert [tag for tag, _ in parsed.tags].count("svg") == 4
     assert [row[0] for row in parsed.rows if row and row[0] == "7"][:1] == ["7"]
-    assert not [
-        value
-        for _, attributes in parsed.tags
-        for name, value in attributes.items()
-        if name in ("src", "href") and value and not value.startswith(("#", "data:"))
-    ]
+    links = [value or "" for _, attributes in parsed.tags for name, value in attributes.items() if name in ("src", "href")]
+    assert all(value.startswith(("#", "data:")) for value in links)
 
 
 def test_the_command_evaluates_checkpoints_and_says_that_they_have_no_speed(
@@ -182,7 +178,7 @@ def test_the_command_evaluates_checkpoints_and_says_that_they_have_no_speed(
         (["--most", "0"], "--most is 0; give 1 or more"),
         (["--recipe", "wi4c"], "--recipe is for two checkpoints"),
         (["again", "and again"], "3 directories are given; give a bundle, or a TARGET and a DRAFTER"),
-        (["none"], "is not a local directory"),
+        (["none"], "config.json is missing; TARGET must be"),
         (["--prompts", "none.json"], "none.json cannot be read"),
     ],
 )

@@ -32,12 +32,12 @@ def test_distilling_brings_acceptance_back(tmp_path: Path) -> None:
     modules = tuned.json_documents(MODULES)
     learned = [document for documents in modules[:-HELD_OUT] for document in documents]
     prompts = [documents[0][:160] for documents in modules[-HELD_OUT:]]
-    target = tuned.tune(learned, 8, tmp_path / "target")
+    target = tuned.tune(learned, 40, tmp_path / "target", batch_tokens=514)
     (tmp_path / "text.json").write_text(json.dumps(learned))
     before = accepted(target, small_pair.DRAFTER, prompts)
     out = tmp_path / "drafter"
     arguments = ["--drafter", str(small_pair.DRAFTER), "--text", str(tmp_path / "text.json"), "-o", str(out)]
-    assert main(["distill", str(target), *arguments, "--steps", "14", "--batch-tokens", "1024"]) == 0
+    assert main(["distill", str(target), *arguments, "--steps", "24", "--batch-tokens", "512"]) == 0
     after = accepted(target, out, prompts)
     assert after[0] > before[0] + RISE, (before, after)
     assert after[1] > before[1] + RISE, (before, after)
@@ -56,6 +56,6 @@ def test_the_whole_proof_with_two_minutes(tmp_path: Path) -> None:
     found = {(row[0], row[1], row[2]): [float(cell) for cell in row[3:]] for row in rows[1:]}
     for backend in ("litert", "onnxruntime"):
         stock = found["stock", "mixed-wi4c", backend][1]
-        aware, rounded = (found[f"2 min, {kind}", "mixed-wi4c", backend][1] for kind in ("int4-aware", "float"))
+        aware, rounded = (found[f"2 minutes, {kind}", "mixed-wi4c", backend][1] for kind in ("int4-aware", "float"))
         assert aware > stock + 1
         assert aware > rounded - 0.05

@@ -20,7 +20,7 @@ from paceline_export.distill.state import Point, State
 from paceline_export.distill.train import End, Moment, Phase, Plan, no_better, train
 from paceline_export.recipes import RECIPES
 
-HELD_OUT = RandomTokens(rows=4).at(99, 32)
+HELD_OUT = RandomTokens(rows=2).at(99, 32)
 PHASES = (Phase(0.5, 24, 2), Phase(1.0, 32, 3))
 
 
@@ -28,7 +28,7 @@ def plan(pair: Pair, steps: int, recipe: str = "mixed-wi4c") -> Plan:
     return Plan(steps=steps, phases=PHASES, schemes=RECIPES[recipe].drafter(pair.checkpoint.weights))
 
 
-def run(pair: Pair, steps: int = 24, **options: Any) -> training.Trained:
+def run(pair: Pair, steps: int = 13, **options: Any) -> training.Trained:
     return train(pair.target, pair.config, pair.drafter, RandomTokens(rows=8), HELD_OUT, plan(pair, steps), **options)
 
 
@@ -41,12 +41,12 @@ def test_an_interrupted_run_ends_with_the_weights_of_an_uninterrupted_one(pair: 
     whole = run(pair)
 
     def interrupt(moment: Moment) -> None:
-        if moment.step == 15:
+        if moment.step == 9:
             raise InterruptedTestError
 
     with pytest.raises(InterruptedTestError):
         run(pair, file=file, of="this", tell=interrupt)
-    assert State.read(file, "this").step == 14
+    assert State.read(file, "this").step == 8
     resumed = run(pair, file=file, of="this")
     assert all(torch.equal(resumed.tensors[name], tensor) for name, tensor in whole.tensors.items())
     assert [point.agreement for point in resumed.points] == [point.agreement for point in whole.points]
@@ -54,7 +54,7 @@ def test_an_interrupted_run_ends_with_the_weights_of_an_uninterrupted_one(pair: 
 
 
 def test_training_learns_and_the_best_state_is_what_comes_out(pair: Pair) -> None:
-    found = run(pair)
+    found = run(pair, 24)
     losses = [point.loss for point in found.points if point.loss is not None]
     assert losses[-1] < losses[0] - 0.2
     assert found.learned
@@ -73,11 +73,11 @@ def test_a_loss_that_is_no_number_ends_the_run_with_the_last_good_state(
     def broken(*arguments: Any) -> float:
         calls.append(1)
         found = learn(*arguments)
-        return found if len(calls) < 13 else value
+        return found if len(calls) < 7 else value
 
     monkeypatch.setattr(training, "learn", broken)
     found = run(pair)
-    assert (found.end, found.step, found.finite) == (End.NOT_FINITE, 12, False)
+    assert (found.end, found.step, found.finite) == (End.NOT_FINITE, 6, False)
     assert all(tensor.isfinite().all() for tensor in found.tensors.values())
     assert found.points == [replace(point, seconds=own.seconds) for point, own in zip(good.points, found.points, strict=False)]
 

@@ -34,7 +34,7 @@ from paceline_export.distill.text import (
 )
 from paceline_export.distill.train import (
     FRESH_PHASES,
-    HELD_OUT_WINDOWS,
+    HELD_OUT_STEPS,
     PHASES,
     SHORT,
     Plan,
@@ -132,7 +132,7 @@ def run(job: Job, say: Callable[[str], None], tell: Tell) -> Trained:
         config,
         tensors,
         RandomWindows(texts, job.batch_tokens, job.seed),
-        spread_windows(texts.held_out, SHORT, HELD_OUT_WINDOWS, texts.bos_id),
+        spread_windows(texts.held_out, SHORT, HELD_OUT_STEPS * job.batch_tokens // SHORT, texts.bos_id),
         replace(plan, schemes=job.recipe.drafter(handles(tensors))),
         tell,
         state,

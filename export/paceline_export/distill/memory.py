@@ -14,7 +14,7 @@ from paceline_export.checkpoint import Target
 from paceline_export.config import DrafterConfig
 from paceline_export.distill.observed import FrozenTarget
 from paceline_export.distill.rounds import CHUNK_NUMBERS
-from paceline_export.distill.train import HELD_OUT_BATCH, HELD_OUT_WINDOWS, LONG, SHORT
+from paceline_export.distill.train import HELD_OUT_BATCH, HELD_OUT_STEPS, LONG, SHORT
 from paceline_export.lower.held import Streamed, read_into_memory
 from paceline_export.model.drafter import drafter_shapes
 from paceline_export.recipes import Schemes
@@ -78,7 +78,7 @@ def needs(target: Target, drafter: DrafterConfig, batch_tokens: int, device: str
     rows = 4 * batch * (LAYER_ARRAYS * widest + 4 * config.hidden_size + len(config.layers) * config.per_layer_size * 3)
     attention = 4 * 3 * batch * LONG * max(layer.heads for layer in config.layers)
     kv_row = sum(2 * layer.kv_heads * layer.head_dim for layer in config.own_layers)
-    held_out = 4 * HELD_OUT_WINDOWS * SHORT * (kv_row + config.hidden_size)
+    held_out = 4 * HELD_OUT_STEPS * batch * (kv_row + config.hidden_size)
     chunk = 4 * CHUNKS * max(CHUNK_NUMBERS, max(HELD_OUT_BATCH, batch // SHORT) * config.vocab_size)
     chunk = min(chunk, 4 * CHUNKS * batch * config.vocab_size)
     drafting = 4 * 4 * batch * sum(8 * layer.intermediate + 8 * drafter.hidden_size for layer in drafter.layers)

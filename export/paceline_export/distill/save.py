@@ -45,12 +45,8 @@ def save(out: Path, raw: Mapping[str, Any], tensors: Mapping[str, Tensor], besid
         for name, tensor in tensors.items()
     }
     with complete_or_nothing(out) as folder:
-        try:
-            save_file(
-                {name: stored[name].contiguous() for name in sorted(stored)}, folder / "model.safetensors", {"format": "pt"}
-            )
-        except SafetensorError as error:  # what the library makes of an OSError
-            raise OSError(f"{out} cannot be written: {error}") from None
+        ordered = {name: stored[name].contiguous() for name in sorted(stored)}
+        write_tensors(ordered, folder / "model.safetensors", {"format": "pt"})
         (folder / CONFIG).write_text(json.dumps(raw, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         for name in COPIED:
             if (beside / name).is_file():

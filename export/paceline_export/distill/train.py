@@ -23,9 +23,10 @@ from paceline_export.distill.text import Batches
 from paceline_export.recipes import Schemes
 
 SHORT, LONG = 256, 1024  # tokens of a sequence
-EVALUATIONS = 12  # in a whole budget
+EVALUATIONS = 12  # in a whole budget, each on held-out text of as many tokens as HELD_OUT_STEPS steps learn from
+HELD_OUT_STEPS = 2
 SECONDS_BETWEEN = 600.0  # evaluations at most, because an interruption loses what came after the last one
-HELD_OUT_WINDOWS, HELD_OUT_BATCH = 32, 8
+HELD_OUT_BATCH = 8  # windows at a time
 PATIENCE, WORTHWHILE = 4, 0.001  # evaluations that may bring less than that share more agreement
 
 
