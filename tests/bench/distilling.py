@@ -26,7 +26,7 @@ from paceline.cli.main import main as paceline
 from paceline.prompts import prompts_by_class
 
 HELD_OUT_MODULES, BEGINNING = 48, 160  # modules that only prompts come from; characters of a prompt
-RECIPE, TOKENS = "mixed-wi4c", "96"
+RECIPE, TOKENS, MOST = "mixed-wi4c", "64", "32"  # tokens of a text, prompts of each kind
 
 
 def main() -> None:
@@ -65,7 +65,8 @@ def main() -> None:
             for backend in ("litert", "onnxruntime"):
                 file = work / f"{bundle.name}-{backend}.json"
                 if not file.exists():
-                    file.write_text(run("evaluate", bundle, "--prompts", prompts, "-n", TOKENS, "--backend", backend, "--json"))
+                    options = ("--prompts", prompts, "-n", TOKENS, "--most", MOST, "--backend", backend, "--json")
+                    file.write_text(run("evaluate", bundle, *options))
                 print(f"| {name} | {recipe} | {backend} | {' | '.join(accepted(json.loads(file.read_text())))} |", flush=True)
 
 
