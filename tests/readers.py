@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import mutations
+import torch
 from mutations import Mutation
 from rich.console import Console
 
@@ -21,11 +22,15 @@ from paceline.bundle import CHAT_TEMPLATE, DRAFTER_CONFIG, GENERATION_CONFIG, MA
 from paceline.chat_template import ChatTemplate
 from paceline.cli import inspect
 from paceline.manifest import Manifest
+from paceline.prompts import read_prompts
 from paceline.sampling import checkpoint_sampling
 from paceline.signatures import VERIFY
 from paceline.stored_weights import WEIGHTS_FILE, read_weights, summary
 from paceline.text import TOKENIZER_FILE, TextStream, encode, load_tokenizer
 from paceline_export.checkpoint import CONFIG, open_pair, open_target, stop_ids, stored_tensors
+from paceline_export.distill.loss import Agreement
+from paceline_export.distill.state import Point, State
+from paceline_export.distill.text import read_documents
 from paceline_export.lower import litertlm, tflite_read
 from paceline_export.lower.litertlm_signatures import LiteRtLmProfile
 from paceline_export.lower.tflite import DRAFTER, TARGET, ModelFile, token_tables
@@ -34,6 +39,8 @@ from paceline_export.stored import open_stored
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 KEY = {"format": calibration.FORMAT, "threads": None}
 COSTS = {"key": KEY, "costs": {"decode_ms": 1.5, "verify_ms": {"2": 2.0, "4": 3.0, "8": 4.0}, "draft_ms": 0.5}}
+POINT = Point(3, 1.5, 2.5, Agreement(100, [0.5, 0.4, 0.3, 0.2], [0.6, 0.5, 0.4, 0.3]))
+STATE = State("a run", 3, 1.5, [POINT], {"w": torch.ones(2)}, {"w": torch.zeros(2)}, {"muon.w": torch.zeros(2)})
 MESSAGES = [{"role": "user", "content": "a <b>"}, {"role": "assistant", "content": "c"}, {"role": "user", "content": "d"}]
 
 
@@ -120,6 +127,12 @@ def _seal(places: Places) -> None:
             assert json.loads(weight_cache._seal_of(cache.file).read_text())["state"] == file_state(cache.file)
 
 
+def _state(places: Places) -> None:
+    state = State.read(places.cache / "out.training", "a run")
+    state.require_fit(STATE.now, places.cache)
+    [point.agreement.mean for point in state.points]
+
+
 def _in_bundle(name: str) -> Callable[[Places], Path]:
     return lambda places: places.bundle / name
 
@@ -159,5 +172,16 @@ READERS = {
         mutations.document,
         lambda places: calibration._read(places.cache / "costs.json", KEY),
     ),
+    "prompts": Reader(
+        lambda places: places.cache / "prompts.json",
+        mutations.document,
+        lambda places: read_prompts(places.cache / "prompts.json"),
+    ),
+    "documents": Reader(
+        lambda places: places.cache / "documents.json",
+        mutations.document,
+        lambda places: read_documents([places.cache / "documents.json"]),
+    ),
+    "training state": Reader(lambda places: places.cache / "out.training", mutations.tensors, _state),
     "seal": Reader(lambda places: places.cache / "seal.json", mutations.document, _seal),
 }

@@ -32,14 +32,13 @@ def test_distilling_brings_acceptance_back(tmp_path: Path) -> None:
     modules = tuned.json_documents(MODULES)
     learned = [document for documents in modules[:-HELD_OUT] for document in documents]
     prompts = [documents[0][:160] for documents in modules[-HELD_OUT:]]
-    target = tuned.tune(learned, 32, tmp_path / "target", batch_tokens=514)
+    target = tuned.tune(learned, 24, tmp_path / "target", batch_tokens=514)
     (tmp_path / "text.json").write_text(json.dumps(learned))
     before = accepted(target, small_pair.DRAFTER, prompts)
     out = tmp_path / "drafter"
     arguments = ["--drafter", str(small_pair.DRAFTER), "--text", str(tmp_path / "text.json"), "-o", str(out)]
-    assert main(["distill", str(target), *arguments, "--steps", "20", "--batch-tokens", "512"]) == 0
+    assert main(["distill", str(target), *arguments, "--steps", "12", "--batch-tokens", "512"]) == 0
     after = accepted(target, out, prompts)
-    print(before, after)
     assert after[0] > before[0] + RISE, (before, after)
     assert after[1] > before[1] + RISE, (before, after)
 

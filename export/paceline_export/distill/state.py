@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from paceline import reading
 from paceline.errors import InputError
 from paceline.partial import partial_name
-from paceline_export.distill.loss import Agreement
+from paceline_export.distill.loss import STEPS, Agreement
 from paceline_export.distill.save import write_tensors
 
 KEY = "paceline.distill"
@@ -84,13 +86,27 @@ class State:
         step = f"remove {file} to begin anew"
         try:
             with safe_open(file, framework="pt") as opened:
-                said = json.loads((opened.metadata() or {})[KEY])
+                said = reading.parse_json((opened.metadata() or {})[KEY])
                 tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - not a dict
-            points = [Point(**{**point, "agreement": Agreement(**point["agreement"])}) for point in said["points"]]
+            points = [_point(raw) for raw in said["points"]]
             found, where = str(said["of"]), (int(said["step"]), float(said["seconds"]))
-        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{file} is not what an interrupted run leaves ({error}); {step}.") from None
         if found != of:
             raise InputError(f"{file} is of another run: {found}; this one is: {of}. Give the same options, or {step}.")
         kinds = ({n.removeprefix(kind): t for n, t in tensors.items() if n.startswith(kind)} for kind in (NOW, BEST, OPTIMIZER))
         return cls(found, *where, points, *kinds)
+
+    def require_fit(self, tensors: Mapping[str, Tensor], file: Path) -> None:
+        """Checks that both states are of a drafter with these tensors. Raises InputError."""
+        wanted = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+        if any({name: (own.shape, own.dtype) for name, own in kept.items()} != wanted for kept in (self.now, self.best)):
+            raise InputError(f"{file} does not hold this drafter's tensors; remove it to begin anew.")
+
+
+def _point(raw: Mapping[str, Any]) -> Point:
+    own, dense = ([float(share) for share in raw["agreement"][kind]] for kind in ("own", "dense"))
+    if len(own) != STEPS:
+        raise ValueError(f"an evaluation of {len(own)} positions")
+    loss = None if raw["loss"] is None else float(raw["loss"])
+    return Point(int(raw["step"]), float(raw["seconds"]), loss, Agreement(int(raw["agreement"]["rounds"]), own, dense))

@@ -149,7 +149,12 @@ def train(
     """
     run = _Run(target, config, start, held_out, plan)
     if file and file.exists():
-        run.restore(State.read(file, of))
+        state = State.read(file, of)
+        state.require_fit(run.drafter, file)
+        try:
+            run.restore(state)
+        except (KeyError, RuntimeError):  # the optimizer's part
+            raise InputError(f"{file} does not hold all of a run's state; remove it to begin anew.") from None
     while True:
         if run.due():
             point = run.evaluate()
