@@ -25,7 +25,7 @@ from torch import Tensor
 
 from paceline.stats import distinct_4grams
 from paceline_export.distill.loss import agreement, hold_out
-from paceline_export.distill.train import SHORT
+from paceline_export.distill.plan import SHORT
 from paceline_export.evaluate.checkpoints import Checkpoints
 from paceline_export.evaluate.replay import Tally, Trace, first_round, free_running
 from paceline_export.evaluate.traces import Prompt, Texts

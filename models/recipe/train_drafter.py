@@ -11,9 +11,10 @@ import pair
 import torch
 from torch import Tensor
 
+from paceline_export.distill.plan import FRESH_PHASES, SHORT, Plan
 from paceline_export.distill.start import start
 from paceline_export.distill.text import spread_windows
-from paceline_export.distill.train import FRESH_PHASES, SHORT, Moment, Plan
+from paceline_export.distill.train import Moment
 from paceline_export.distill.train import train as distil
 from paceline_export.model.target import TABLE
 

@@ -16,8 +16,9 @@ from paceline.errors import InputError, PacelineError
 from paceline_export.distill import train as training
 from paceline_export.distill.loss import Agreement
 from paceline_export.distill.optimizer import Optimizer, Rates
+from paceline_export.distill.plan import PATIENCE, Phase, Plan, no_better
 from paceline_export.distill.state import Point, State
-from paceline_export.distill.train import End, Moment, Phase, Plan, no_better, train
+from paceline_export.distill.train import End, Moment, train
 from paceline_export.recipes import RECIPES
 
 HELD_OUT = RandomTokens(rows=2).at(99, 32)
@@ -94,7 +95,7 @@ def test_a_run_that_gets_no_better_stops() -> None:
 
     budget = Plan(steps=100)
     rising = [point(8 * index, 0.1 * index) for index in range(10)]
-    still = [*rising, *(point(80 + index, 0.9) for index in range(training.PATIENCE))]
+    still = [*rising, *(point(80 + index, 0.9) for index in range(PATIENCE))]
     assert not no_better(rising, budget)
     assert no_better(still, budget)
     assert not no_better(still[:-1], budget)

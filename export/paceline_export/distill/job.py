@@ -22,6 +22,7 @@ from paceline_export.config import DrafterConfig, drafter_config
 from paceline_export.distill.memory import device_of, freeze, needs
 from paceline_export.distill.observed import FrozenTarget
 from paceline_export.distill.optimizer import Rates
+from paceline_export.distill.plan import FRESH_PHASES, HELD_OUT_STEPS, PHASES, SHORT, Plan
 from paceline_export.distill.save import require_place, save
 from paceline_export.distill.start import fresh_config, start
 from paceline_export.distill.text import (
@@ -32,16 +33,7 @@ from paceline_export.distill.text import (
     spread_windows,
     tokenise,
 )
-from paceline_export.distill.train import (
-    FRESH_PHASES,
-    HELD_OUT_STEPS,
-    PHASES,
-    SHORT,
-    Plan,
-    Tell,
-    Trained,
-    train,
-)
+from paceline_export.distill.train import Tell, Trained, train
 from paceline_export.distill.writing import written_documents
 from paceline_export.lower.torch import handles, load
 from paceline_export.model.drafter import drafter_shapes

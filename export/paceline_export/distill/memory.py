@@ -13,8 +13,9 @@ from paceline.errors import InputError
 from paceline_export.checkpoint import Target
 from paceline_export.config import DrafterConfig
 from paceline_export.distill.observed import FrozenTarget
+from paceline_export.distill.plan import HELD_OUT_STEPS, LONG, SHORT
 from paceline_export.distill.rounds import CHUNK_NUMBERS
-from paceline_export.distill.train import HELD_OUT_BATCH, HELD_OUT_STEPS, LONG, SHORT
+from paceline_export.distill.train import HELD_OUT_BATCH
 from paceline_export.lower.held import Streamed, read_into_memory
 from paceline_export.model.drafter import drafter_shapes
 from paceline_export.recipes import Schemes
