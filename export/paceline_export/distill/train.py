@@ -182,7 +182,7 @@ class _Run:
     def advance(self, batches: Batches) -> None:
         """One step; a loss that is not finite changes nothing and ends the run."""
         fraction = self.fraction
-        phase = next(phase for phase in self.plan.phases if fraction < phase.until)
+        phase = next((phase for phase in self.plan.phases if fraction < phase.until), self.plan.phases[-1])
         tokens = batches.at(self.step, phase.length)
         values = as_stored(self.drafter, self.plan.schemes)
         steps = min(phase.steps, tokens.shape[1] - 1)
