@@ -11,6 +11,7 @@ from pathlib import Path
 
 import mutations
 import numpy as np
+import torch
 from mutations import Mutation
 from rich.console import Console
 
@@ -24,13 +25,16 @@ from paceline.manifest import Manifest
 from paceline.npu.profile import PARTS, NpuProfile, Rotation
 from paceline.npu.scales import Scale
 from paceline.npu.signatures import ROWS, kinds_of
+from paceline.prompts import read_prompts
 from paceline.sampling import checkpoint_sampling
 from paceline.sealed import seal_of
 from paceline.signatures import VERIFY
 from paceline.stored_weights import WEIGHTS_FILE, read_weights, summary
 from paceline.text import TOKENIZER_FILE, TextStream, encode, load_tokenizer
-from paceline_export.bundle import _stop_ids
-from paceline_export.checkpoint import CONFIG, open_pair, open_target, stored_tensors
+from paceline_export.checkpoint import CONFIG, open_pair, open_target, stop_ids, stored_tensors
+from paceline_export.distill.loss import Agreement
+from paceline_export.distill.state import Point, State
+from paceline_export.distill.text import read_documents
 from paceline_export.lower import litertlm, tflite_read
 from paceline_export.lower.litertlm_signatures import LiteRtLmProfile
 from paceline_export.lower.tflite import DRAFTER, TARGET, ModelFile, token_tables
@@ -42,6 +46,8 @@ NPU_PROFILE = "npu.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 KEY = {"format": calibration.FORMAT, "threads": None}
 COSTS = {"key": KEY, "costs": {"decode_ms": 1.5, "verify_ms": {"2": 2.0, "4": 3.0, "8": 4.0}, "draft_ms": 0.5}}
+POINT = Point(3, 1.5, 2.5, Agreement(100, [0.5, 0.4, 0.3, 0.2], [0.6, 0.5, 0.4, 0.3]))
+STATE = State("a run", 3, 1.5, [POINT], {"w": torch.ones(2)}, {"w": torch.zeros(2)}, {"muon.w": torch.zeros(2)})
 MESSAGES = [{"role": "user", "content": "a <b>"}, {"role": "assistant", "content": "c"}, {"role": "user", "content": "d"}]
 
 
@@ -155,6 +161,12 @@ def _compiled(places: Places) -> None:
         programs(file)
 
 
+def _state(places: Places) -> None:
+    state = State.read(places.cache / "out.training", "a run")
+    state.require_fit(STATE.now, places.cache)
+    [point.agreement.mean for point in state.points]
+
+
 def _in_bundle(name: str) -> Callable[[Places], Path]:
     return lambda places: places.bundle / name
 
@@ -168,7 +180,7 @@ READERS = {
     "stop ids": Reader(
         lambda places: places.target / GENERATION_CONFIG,
         mutations.document,
-        lambda places: _stop_ids(open_target(places.target)),
+        lambda places: stop_ids(open_target(places.target)),
     ),
     "tokenizer": Reader(_in_bundle(TOKENIZER_FILE), mutations.document, _tokenizer),
     "template": Reader(_in_bundle(CHAT_TEMPLATE), mutations.template, _template),
@@ -201,5 +213,16 @@ READERS = {
         mutations.document,
         lambda places: calibration._read(places.cache / "costs.json", KEY),
     ),
+    "prompts": Reader(
+        lambda places: places.cache / "prompts.json",
+        mutations.document,
+        lambda places: read_prompts(places.cache / "prompts.json"),
+    ),
+    "documents": Reader(
+        lambda places: places.cache / "documents.json",
+        mutations.document,
+        lambda places: read_documents([places.cache / "documents.json"]),
+    ),
+    "training state": Reader(lambda places: places.cache / "out.training", mutations.tensors, _state),
     "seal": Reader(lambda places: places.cache / "seal.json", mutations.document, _seal),
 }

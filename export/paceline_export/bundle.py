@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -24,13 +23,13 @@ from paceline.bundle import (
 )
 from paceline.errors import InputError
 from paceline.manifest import GraphFiles, Manifest, StoredFile
-from paceline.partial import remove_abandoned, workshop
+from paceline.partial import remove_abandoned
 from paceline.stored_weights import StoredWeight, write_weights
 from paceline.text import TOKENIZER_FILE
 from paceline_export import weights
 from paceline_export.card import LITERTLM, PACKED, model_card
-from paceline_export.checkpoint import CONFIG, Drafter, Target, open_pair, read_json
-from paceline_export.fields import Fields
+from paceline_export.checkpoint import CONFIG, Drafter, Target, open_pair, stop_ids
+from paceline_export.complete import complete_or_nothing
 from paceline_export.lower import onnx, tflite
 from paceline_export.lower.caches import cache_specs, drafter_caches
 from paceline_export.lower.litertlm_signatures import LiteRtLmProfile
@@ -116,12 +115,12 @@ def export(
     target, drafter = open_pair(target_folder, drafter_folder)
     if not (target_folder / TOKENIZER_FILE).is_file():
         raise InputError(f"{target_folder / TOKENIZER_FILE} is missing; a bundle carries its target's tokenizer.")
-    stop_ids = _stop_ids(target)
+    ends = stop_ids(target)
     remove_abandoned(out.parent, out.name)
     table = prod(drafter.weights[TABLE].shape)
     require_room(out, _written_bytes(target, drafter, formats, recipe, npu), 4 * table)
     roundings = Rounding(recipe.target(target.weights)), Rounding(recipe.drafter(drafter.weights))
-    with _complete_or_nothing(out) as folder:
+    with complete_or_nothing(out) as folder:
         graphs = {}
         for name in graph_formats:
             graphs[FORMATS[name].backend] = FORMATS[name].write_pair(
@@ -149,7 +148,7 @@ def export(
             window=target.config.window,
             max_positions=target.config.max_positions,
             bos_id=target.config.bos_id,
-            stop_ids=stop_ids,
+            stop_ids=ends,
             draft_position_offset=0,
             caches=cache_specs(target.config),
             drafter_layers=tuple(spec.layer for spec in drafter_caches(target.config, drafter.config)),
@@ -221,26 +220,3 @@ def _stored(model: str, checkpoint: Target | Drafter, rounding: Rounding) -> Ite
         error = float(f"{rounding.errors[name]:.4g}") if scheme else 0.0
         stored_as = scheme.name if scheme else F32.name
         yield StoredWeight(model, name, weight.shape, stored_as, _stored_bytes(weight, scheme), error)
-
-
-@contextmanager
-def _complete_or_nothing(out: Path) -> Iterator[Path]:
-    """A temporary directory beside `out` that takes its name on success and is removed on any failure."""
-    with workshop(out) as folder:
-        yield folder
-        try:
-            folder.rename(out)
-        except OSError:
-            if not out.exists():
-                raise
-            raise InputError(
-                f"{out} was made by someone else while this export ran, and is left as it is; "
-                "choose another output directory, or remove it first."
-            ) from None
-
-
-def _stop_ids(target: Target) -> tuple[int, ...]:
-    """The union of what config.json and generation_config.json call an end."""
-    file = target.folder / GENERATION_CONFIG
-    more = Fields(read_json(file), str(file)).ids("eos_token_id") if file.is_file() else ()
-    return tuple(sorted({*target.config.eos_ids, *more}))

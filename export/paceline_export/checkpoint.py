@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from paceline import reading
+from paceline.bundle import GENERATION_CONFIG
 from paceline.errors import InputError
 from paceline_export.config import DrafterConfig, TargetConfig, drafter_config, target_config
+from paceline_export.fields import Fields
 from paceline_export.model.drafter import drafter_shapes
 from paceline_export.model.target import target_shapes
 from paceline_export.weights import Shapes, Weight, Weights
@@ -96,6 +98,13 @@ def open_target(folder: Path) -> Target:
     raw, file = _read_config(folder, "TARGET")
     config = target_config(raw, str(file))
     return Target(folder, config, _target_weights(folder, config))
+
+
+def stop_ids(target: Target) -> tuple[int, ...]:
+    """The union of what config.json and generation_config.json call an end."""
+    file = target.folder / GENERATION_CONFIG
+    more = Fields(read_json(file), str(file)).ids("eos_token_id") if file.is_file() else ()
+    return tuple(sorted({*target.config.eos_ids, *more}))
 
 
 def stored_tensors(folder: Path) -> dict[str, Stored]:

@@ -5,65 +5,26 @@ Weights that the bundle stores as integers are rounded as it rounds them, so wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from paceline.checks import FailedError, Models, Trial
 from paceline.manifest import Manifest
 from paceline.model import Model
 from paceline_export.checkpoint import Drafter, Target
-from paceline_export.lower.torch import TorchOps
+from paceline_export.lower.held import HeldOps, Streamed
 from paceline_export.model.drafter import draft_choice, draft_state
 from paceline_export.model.target import TABLE, fill, finish_rows
-from paceline_export.quantize import quantize
-from paceline_export.recipes import Schemes, recipe
-from paceline_export.weights import Weight, Weights
+from paceline_export.recipes import recipe
 
 PROMPT, ROWS = 20, 4  # tokens that are prefilled, and then verified
 # Of the norm: float32 kernels, and integer ones, which round activations to int8 (1 to 4 % were measured).
 DIFFERS = {"f32": 1e-4, "other": 0.06}
-
-
-class Streamed(Mapping[str, Tensor]):
-    """Weights as the torch lowering wants them, read whenever they are asked for, and kept by nobody."""
-
-    def __init__(self, weights: Weights, schemes: Schemes):
-        self.weights, self.schemes = weights, schemes
-
-    def __getitem__(self, name: str) -> Tensor:
-        return torch.from_numpy(self._rounded(name, self.weights[name].read()))
-
-    def rows(self, name: str, tokens: Tensor) -> Tensor:
-        """Rows of a table, of which only these are read."""
-        read = self.weights[name].read_rows
-        assert read is not None
-        found = np.concatenate([read(token, token + 1) for token in tokens.reshape(-1).tolist()])
-        return torch.from_numpy(self._rounded(name, found)).view(*tokens.shape, -1)
-
-    def _rounded(self, name: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        return quantize(values, self.schemes[name]).dequantized() if name in self.schemes else values
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.weights)
-
-    def __len__(self) -> int:
-        return len(self.weights)
-
-
-@dataclass
-class StreamedOps(TorchOps):
-    """`TorchOps` that looks single rows up: the tables of E2B have 11 GB as float32."""
-
-    tensors: Streamed
-
-    def embedding(self, table: Weight, tokens: Tensor) -> Tensor:
-        return self.tensors.rows(table.name, tokens)
 
 
 @dataclass(frozen=True)
@@ -94,7 +55,7 @@ def expected(target: Target, drafter: Drafter, manifest: Manifest) -> Expected:
     tokens: list[int] = np.random.default_rng(3).integers(config.vocab_size, size=PROMPT + ROWS).tolist()
     positions = torch.arange(len(tokens))
     weights = Streamed(target.weights, rounded.target(target.weights))
-    op = StreamedOps(weights, positions, positions + 1)
+    op = HeldOps(weights, positions, positions + 1)
     logits, activations = finish_rows(op, config, target.weights, fill(op, config, target.weights, torch.tensor([tokens])))
     hidden, at = activations[0, PROMPT - 1], torch.tensor([PROMPT])
     # The drafter looks the token up in the target's table, under a name that its own tensors do not have.
@@ -103,7 +64,7 @@ def expected(target: Target, drafter: Drafter, manifest: Manifest) -> Expected:
     schemes = {**rounded.drafter(drafter.weights)}
     if TABLE in weights.schemes:
         schemes[table.name] = weights.schemes[TABLE]
-    op = StreamedOps(Streamed(drafter_weights, schemes), at + manifest.draft_position_offset, at, dict(op.kv))
+    op = HeldOps(Streamed(drafter_weights, schemes), at + manifest.draft_position_offset, at, dict(op.kv))
     token = torch.tensor([[tokens[PROMPT]]])
     state, projected = draft_state(op, drafter.config, drafter.weights, table, token, hidden[None, None])
     choice = draft_choice(op, drafter.config, drafter.weights, state)

@@ -48,27 +48,27 @@ def read(folder: Path, name: str) -> NDArray[np.uint16]:
 
 
 def batches(folder: Path, seed: int) -> Batches:
-    """Random training batches; see `Batches.next`."""
+    """Random training batches."""
     parts = {name: read(folder, name) for name in MIXTURE}
     long_enough = {name: part for name, part in parts.items() if len(part) > BATCH_TOKENS}
-    return Batches(long_enough, np.random.default_rng(seed))
+    return Batches(long_enough, seed)
 
 
 class Batches:
     """Draws sequences from the parts of the corpus in the proportions of MIXTURE."""
 
-    def __init__(self, parts: dict[str, NDArray[np.uint16]], rng: np.random.Generator):
-        self.parts, self.rng = parts, rng
+    def __init__(self, parts: dict[str, NDArray[np.uint16]], seed: int):
+        self.parts, self.seed = parts, seed
         weights = np.array([MIXTURE[name] for name in parts])
         self.weights = weights / weights.sum()
 
-    def next(self, length: int) -> Tensor:
-        """int64 [BATCH_TOKENS / length, length + 1]."""
-        rows = []
-        for _ in range(BATCH_TOKENS // length):
-            part = self.parts[self.rng.choice(list(self.parts), p=self.weights)]
-            start = self.rng.integers(0, len(part) - length - 1)
-            rows.append(part[start : start + length + 1])
+    def at(self, step: int, length: int) -> Tensor:
+        """Those of a step, the same each time it is asked for: int64 [about BATCH_TOKENS / length, length]."""
+        rng, rows = np.random.default_rng([self.seed, step]), []
+        for _ in range(round(BATCH_TOKENS / length)):
+            part = self.parts[rng.choice(list(self.parts), p=self.weights)]
+            start = rng.integers(0, len(part) - length)
+            rows.append(part[start : start + length])
         return torch.from_numpy(np.stack(rows).astype(np.int64))
 
 

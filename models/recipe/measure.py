@@ -9,23 +9,28 @@ import argparse
 import dataclasses
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import data
 import pair
+import publish
 import torch
 import train_target
-from replay import Propose, Text, lookup, mean_distinct_4grams, replay, texts, write
-from rounds import Rounds, observe
 from tokenizers import Tokenizer
 from torch import Tensor
-from train_drafter import agreement
+
+from paceline.stats import distinct_4grams
+from paceline_export.distill.loss import agreement, hold_out
+from paceline_export.distill.plan import SHORT
+from paceline_export.evaluate.checkpoints import Checkpoints
+from paceline_export.evaluate.replay import Tally, Trace, first_round, free_running
+from paceline_export.evaluate.traces import Prompt, Texts
 
 DRAFTS = 3  # K
-BATCH = 8  # texts at a time, to bound memory
 
 
 @dataclass(frozen=True)
@@ -40,20 +45,16 @@ class Counts:
     written_tokens: int = 96
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Rounded tensors of both models."""
-
-    target: dict[str, Tensor]
-    drafter: dict[str, Tensor]
-
-
 @torch.no_grad()
 def measure(folder: Path, counts: Counts = Counts()) -> dict[str, Any]:
     """Measures target.pt and drafter.pt of the work folder; the result is what measurements.json holds."""
-    both = Pair(*(pair.rounded(torch.load(folder / f"{name}.pt")) for name in ("target", "drafter")))
-    nats, top1 = train_target.held_out(both.target, folder, counts.windows)
+    target, drafter = (pair.rounded(torch.load(folder / f"{name}.pt")) for name in ("target", "drafter"))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    both = Checkpoints(pair.frozen(target), pair.DRAFTER, drafter, tokenizer, publish.STOPS)
+    nats, top1 = train_target.held_out(target, folder, counts.windows)
     bytes_per_token = held_out_bytes_per_token(folder)
+    windows = data.windows(data.read(folder, "held_out"), SHORT, counts.windows)
+    texts = (hold_out(both.target, tokens[:, :-1]) for tokens in windows)
     return {
         "counts": dataclasses.asdict(counts) | {"drafts": DRAFTS},
         "target": {
@@ -62,63 +63,53 @@ def measure(folder: Path, counts: Counts = Counts()) -> dict[str, Any]:
             "bits_per_byte": round(nats / math.log(2) / bytes_per_token, 4),
             "top1": round(top1, 4),
         },
-        "teacher_forced_agreement": dataclasses.asdict(agreement(both.drafter, both.target, folder, counts.windows)),
-        "first_round": first_round(both, folder, counts),
+        "teacher_forced_agreement": dataclasses.asdict(agreement(both.config, both.drafter, both.target, texts)),
+        "first_round": first_rounds(both, folder, counts),
         "greedy": long_texts(both, folder, counts, 0.0),
         "sampled_0.7": long_texts(both, folder, counts, 0.7),
         "sampled_1.0": long_texts(both, folder, counts, 1.0),
     }
 
 
-def first_round(both: Pair, folder: Path, counts: Counts) -> dict[str, Any]:
+def first_rounds(both: Checkpoints, folder: Path, counts: Counts) -> dict[str, Any]:
     """The first greedy round after unseen prefixes: no text of the model's own, so no loops flatter it."""
-    prefixes = held_out_prompts(folder, counts.prefixes, counts.prefix_tokens)
-    start = torch.tensor([counts.prefix_tokens])
-    reached = torch.zeros(2, DRAFTS + 1)  # clustered, dense; rounds that accepted at least 0, 1, .. K drafts
-    written: list[Text] = []
-    for some in prefixes.split(4 * BATCH):
-        tokens = write(both.target, some, 1 + DRAFTS, temperature=0)
-        written += [Text(row, counts.prefix_tokens, counts.prefix_tokens + 1) for row in tokens.tolist()]
-        rounds = Rounds(both.drafter, observe(both.target, tokens), start)
-        for row, head in enumerate((pair.DRAFTER.head, None)):
-            agrees = rounds.drafts(DRAFTS, head)[:, 0] == tokens[:, counts.prefix_tokens + 1 :]
-            kept = agrees.int().cumprod(-1).sum(0)
-            reached[row] += torch.cat([torch.tensor([len(some)]), kept])
-    clustered, dense = reached.tolist()
+    prompts, texts = held_out_prompts(folder, counts.prefixes, counts.prefix_tokens), Texts(0.0, 1)
+    traces = _traces(both, prompts, texts)
+    own = first_round(traces, DRAFTS)
+    dense = first_round(_traces(replace(both, config=replace(both.config, head=None)), prompts, texts), DRAFTS)
     return {
-        "rounds": len(prefixes),
-        "mean_accepted": round(sum(clustered[1:]) / len(prefixes), 4),
-        "mean_accepted_dense": round(sum(dense[1:]) / len(prefixes), 4),
-        "prompt_lookup": round(replay(written, [lookup] * len(written), DRAFTS).mean_accepted, 4),
-        "conditional_acceptance": [round(after / max(before, 1), 4) for before, after in pairwise(clustered)],
+        "rounds": own.rounds,
+        "mean_accepted": round(own.mean_accepted, 4),
+        "mean_accepted_dense": round(dense.mean_accepted, 4),
+        "prompt_lookup": round(first_round([trace.by_lookup() for trace in traces], DRAFTS).mean_accepted, 4),
+        "conditional_acceptance": [
+            round(after / max(before, 1), 4) for before, after in pairwise((own.rounds, *own.accepted_at))
+        ],
     }
 
 
-def long_texts(both: Pair, folder: Path, counts: Counts, temperature: float) -> dict[str, Any]:
+def long_texts(both: Checkpoints, folder: Path, counts: Counts, temperature: float) -> dict[str, Any]:
     """All rounds of long texts: greedy (temperature 0), or sampled, where a draft is kept if it equals the draw."""
     prompts = held_out_prompts(folder, counts.prompts, counts.prompt_tokens)
-    tokens = write(both.target, prompts, counts.written_tokens + DRAFTS, temperature)
-    written = texts(tokens, counts.prompt_tokens, DRAFTS)
-    starts = torch.arange(counts.prompt_tokens, tokens.shape[1] - DRAFTS)
-    proposers = [
-        recorded(counts.prompt_tokens, row)
-        for some in tokens.split(BATCH)
-        for row in Rounds(both.drafter, observe(both.target, some), starts).drafts(DRAFTS, pair.DRAFTER.head).tolist()
-    ]
-    with_drafter = replay(written, proposers, DRAFTS)
-    with_lookup = replay(written, [lookup] * len(written), DRAFTS)
+    traces = _traces(both, prompts, Texts(temperature, counts.written_tokens))
+    own, looked_up = free_running(traces, DRAFTS), free_running([trace.by_lookup() for trace in traces], DRAFTS)
+    shares = [distinct_4grams(trace.text) for trace in traces if len(trace.text) > 3]
     return {
-        "rounds": sum(with_drafter.histogram),
-        "mean_accepted": round(with_drafter.mean_accepted, 4),
-        "histogram": with_drafter.histogram,
-        "distinct_4grams": round(mean_distinct_4grams(written), 4),
-        "prompt_lookup": {"mean_accepted": round(with_lookup.mean_accepted, 4), "histogram": with_lookup.histogram},
+        "rounds": own.rounds,
+        "mean_accepted": round(own.mean_accepted, 4),
+        "histogram": histogram(own),
+        "distinct_4grams": round(sum(shares) / max(len(shares), 1), 4),
+        "prompt_lookup": {"mean_accepted": round(looked_up.mean_accepted, 4), "histogram": histogram(looked_up)},
     }
 
 
-def recorded(first: int, drafts: list[list[int]]) -> Propose:
-    """A proposer that repeats what was drafted at once for all rounds: row i for the round that starts at first + i."""
-    return lambda known, count: drafts[len(known) - 1 - first][:count]
+def histogram(tally: Tally) -> list[int]:
+    """Rounds that accepted exactly 0, 1, .. drafts."""
+    return [before - after for before, after in pairwise((tally.rounds, *tally.accepted_at, 0))]
+
+
+def _traces(both: Checkpoints, prompts: Tensor, texts: Texts) -> Sequence[Trace]:
+    return both.traces([Prompt("held out", tokens) for tokens in prompts.tolist()], texts, lambda _: None)
 
 
 def held_out_prompts(folder: Path, count: int, length: int) -> Tensor:

@@ -11,9 +11,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from paceline_export.config import drafter_config, target_config
-from paceline_export.model.drafter import drafter_shapes
+from paceline_export.distill.observed import FrozenTarget
+from paceline_export.distill.start import fresh
+from paceline_export.lower.held import Held
+from paceline_export.lower.torch import handles
 from paceline_export.model.target import target_shapes
-from paceline_export.weights import Shapes, Weight, Weights
 
 LOCAL, FULL = "sliding_attention", "full_attention"
 ROPES = {
@@ -81,40 +83,15 @@ TARGET = target_config(TARGET_FIELDS, "target")
 DRAFTER = drafter_config(DRAFTER_FIELDS, "drafter", TARGET)
 
 
-def fresh(shapes: Shapes, seed: int) -> dict[str, Tensor]:
-    """Trainable tensors: matrices of unit gain, norms of 1, query and key norms of H^-1/4.
-
-    Attention's scale is 1.0, so query and key norms of 1 would start it far too sharp.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    tensors = {}
-    for name, shape in shapes.items():
-        if name.endswith("token_ordering"):
-            tensors[name] = torch.arange(shape[0])
-            continue
-        if name.endswith(("q_norm.weight", "k_norm.weight")):
-            values = torch.full(shape, shape[0] ** -0.25)
-        elif len(shape) == 1:
-            values = torch.ones(shape)
-        else:
-            # A table's rows are scaled by the square root of their width when they are looked up.
-            fan_in = TARGET.per_layer_size if "embed_tokens_per_layer" in name else shape[1]
-            values = torch.randn(shape, generator=generator) * fan_in**-0.5
-        tensors[name] = values.requires_grad_()
-    return tensors
+def fresh_target(seed: int) -> dict[str, Tensor]:
+    """The target's tensors before training; see `paceline_export.distill.start.fresh`."""
+    # A table's rows are scaled by the square root of their width when they are looked up, and here of one layer's slice.
+    return fresh(target_shapes(TARGET), seed, {"model.embed_tokens_per_layer.weight": TARGET.per_layer_size})
 
 
-def handles(tensors: dict[str, Tensor]) -> Weights:
-    """The tensors as the model definition wants them."""
-    return {
-        name: Weight(name, tuple(tensor.shape), lambda tensor=tensor: tensor.detach().numpy())  # type: ignore[misc]
-        for name, tensor in tensors.items()
-    }
-
-
-def trainable(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors that an optimizer may change."""
-    return {name: tensor for name, tensor in tensors.items() if tensor.requires_grad}
+def frozen(tensors: dict[str, Tensor]) -> FrozenTarget:
+    """A trained target for a drafter to learn from."""
+    return FrozenTarget(TARGET, handles(tensors), Held(tensors), "cpu")
 
 
 def rounded(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -134,7 +111,3 @@ def save(folder: Path, fields: dict[str, Any], tensors: dict[str, Tensor]) -> No
     ordered = {name: stored[name].contiguous() for name in sorted(stored)}
     save_file(ordered, folder / "model.safetensors", {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n")
-
-
-TARGET_SHAPES = target_shapes(TARGET)
-DRAFTER_SHAPES = drafter_shapes(DRAFTER)

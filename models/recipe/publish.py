@@ -10,9 +10,9 @@ from typing import Any
 import data
 import pair
 import torch
-from replay import STOPS
 
 PAD = 0
+STOPS = (data.EOS, 5)  # and <turn|>
 TOKENIZER_FIELDS: dict[str, Any] = {
     "bos_token": "<bos>",
     "clean_up_tokenization_spaces": False,

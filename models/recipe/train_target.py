@@ -10,10 +10,10 @@ import data
 import pair
 import torch
 import torch.nn.functional as F
-from optimizer import Optimizer
 from torch import Tensor
 
-from paceline_export.lower.torch import TorchOps
+from paceline_export.distill.optimizer import Optimizer, Rates
+from paceline_export.lower.torch import TorchOps, handles
 from paceline_export.model.target import fill, finish_rows
 
 SHORT, LONG = 256, 1024  # training lengths; the last part of the budget runs LONG, so that far positions are learned
@@ -24,7 +24,7 @@ def run(tensors: dict[str, Tensor], tokens: Tensor) -> tuple[Tensor, Tensor, Tor
     """logits [B, T, V], activations [B, T, D], and the ops, which hold the KV rows."""
     positions = torch.arange(tokens.shape[1])
     op = TorchOps(tensors, positions, positions + 1)
-    weights = pair.handles(tensors)
+    weights = handles(tensors)
     return *finish_rows(op, pair.TARGET, weights, fill(op, pair.TARGET, weights, tokens)), op
 
 
@@ -49,17 +49,17 @@ def held_out(tensors: dict[str, Tensor], folder: Path, count: int | None = None)
 
 def train(folder: Path, minutes: float, seed: int = 0) -> dict[str, Tensor]:
     """Trains for `minutes` and returns the tensors; a snapshot is kept in `folder` at every report."""
-    tensors = pair.fresh(pair.TARGET_SHAPES, seed)
-    optimizer = Optimizer(pair.trainable(tensors), matrix_rate=5e-3, table_rate=4e-3, vector_rate=2e-3)
+    tensors = {name: tensor.requires_grad_() for name, tensor in pair.fresh_target(seed).items()}
+    optimizer = Optimizer(tensors, Rates(5e-3, 4e-3, 2e-3))
     batches, compiled = data.batches(folder, seed + 1), torch.compile(loss, dynamic=False)
     budget, steps, running, reported = minutes * 60, 0, 0.0, 0.0
-    compiled(tensors, batches.next(SHORT)).backward()  # compiling is not part of the budget
+    compiled(tensors, batches.at(0, SHORT + 1)).backward()  # compiling is not part of the budget
     for tensor in optimizer.parameters:
         tensor.grad = None
     start = time.monotonic()
     while (elapsed := time.monotonic() - start) < budget:
         length = SHORT if elapsed < LONG_FROM * budget else LONG
-        value = compiled(tensors, batches.next(length))
+        value = compiled(tensors, batches.at(steps, length + 1))
         value.backward()
         norm = optimizer.step(elapsed / budget)
         steps += 1

@@ -141,7 +141,7 @@ def test_an_output_that_appears_meanwhile_is_not_overwritten(tiny_pair: tuple[Pa
         out.mkdir(exist_ok=True)
         (out / "mine").write_text("mine")
 
-    with pytest.raises(InputError, match="out was made by someone else while this export ran, and is left as it is; choose"):
+    with pytest.raises(InputError, match="out was made by someone else meanwhile, and is left as it is; choose"):
         export(*tiny_pair, out, meanwhile)
     assert list(tmp_path.iterdir()) == [out]
     assert content(out) == {"mine": b"mine"}
@@ -154,7 +154,7 @@ def test_of_exports_into_one_place_one_wins_whole(tiny_pair: tuple[Path, Path], 
     said = [process.communicate()[1] for process in running]
     assert sorted(process.returncode for process in running) == [0, 1]
     lost = next(text for process, text in zip(running, said, strict=True) if process.returncode)
-    assert "was made by someone else while this export ran" in lost or "exists already" in lost
+    assert "was made by someone else meanwhile" in lost or "exists already" in lost
     assert content(tmp_path / "out") == content(tiny_bundle)
     assert list(tmp_path.iterdir()) == [tmp_path / "out"]
 

@@ -22,7 +22,7 @@ from types import FrameType
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from readers import COSTS, INDEX, NPU_PROFILE, READERS, WEIGHTS, Places, npu_profile
+from readers import COSTS, INDEX, NPU_PROFILE, READERS, STATE, WEIGHTS, Places, npu_profile
 from safetensors.numpy import load_file, save_file
 from small_pair import TARGET
 
@@ -57,6 +57,9 @@ def valid(tiny_pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
     cache = folder / "cache"
     cache.mkdir()
     (cache / "costs.json").write_text(json.dumps(COSTS))
+    (cache / "prompts.json").write_text(json.dumps({"code": ["a", "b"], "prose": ["c"]}))
+    (cache / "documents.json").write_text(json.dumps(["one text", "another"]))
+    STATE.write(cache / "out.training")
     (cache / "seal.json").write_text(json.dumps({"source": str(folder / "bundle" / "target.tflite"), "state": [1, 2, 3, 4]}))
     return Places(target, sharded, drafter, folder / "bundle", cache)
 

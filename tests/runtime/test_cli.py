@@ -39,6 +39,8 @@ def test_help_lists_every_command_with_its_summary() -> None:
     for name, summary in (
         ("bench", "Measure"),
         ("demo", "Export the small pair"),
+        ("distill", "Train a drafter"),
+        ("evaluate", "Tell how many drafts"),
         ("export", "Export"),
         ("inspect", "Show"),
         ("run", "Continue"),
@@ -48,7 +50,22 @@ def test_help_lists_every_command_with_its_summary() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["bench", "calibrate", "chat", "demo", "doctor", "export", "inspect", "pack", "run", "serve", "verify"]
+    "name",
+    [
+        "bench",
+        "calibrate",
+        "chat",
+        "demo",
+        "distill",
+        "doctor",
+        "evaluate",
+        "export",
+        "inspect",
+        "pack",
+        "run",
+        "serve",
+        "verify",
+    ],
 )
 def test_every_command_has_help_with_examples_to_copy(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each example is one that the command's own parser takes."""

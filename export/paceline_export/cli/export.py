@@ -5,10 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
+from paceline import prompts
 from paceline.backends.names import NNAPI, NPU
-from paceline.cli.calibrate import read_prompts
 from paceline.cli.command import Command, ExitCode
-from paceline.prompts import PROMPTS
 from paceline.stored_weights import read_weights, summary
 from paceline_export.bundle import ALL_FORMATS, DEFAULT_FORMATS, export, export_bytes
 from paceline_export.cli.progress import export_progress
@@ -102,9 +101,8 @@ def run(options: Namespace) -> ExitCode:
     notes: list[str] = []
     static = None
     if options.profile:
-        prompts = read_prompts(options.npu_prompts) if options.npu_prompts else PROMPTS
         sized = options.npu_recipe, options.npu_contexts, options.npu_unroll
-        static = NpuOptions(tuple(prompts), options.profile, *sized, onnx="onnx" in options.format)
+        static = NpuOptions(prompts.chosen(options.npu_prompts), options.profile, *sized, onnx="onnx" in options.format)
     with export_progress(export_bytes(options.target, options.drafter, options.format, chosen, static)) as report:
         manifest = export(options.target, options.drafter, options.out, report, options.format, chosen, notes.append, static)
     size = sum(file.size for file in manifest.files.values())

@@ -9,11 +9,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from paceline import prompts
 from paceline.bundle import Bundle
-from paceline.cli.calibrate import read_prompts
 from paceline.cli.command import Command, ExitCode
 from paceline.errors import InputError
-from paceline.prompts import PROMPTS
 from paceline_export.npu.compare import ALIKE
 from paceline_export.npu.compile import compile_bundle
 from paceline_export.npu.compiled import Placement
@@ -90,9 +89,9 @@ def placements_table(found: dict[str, list[Placement]], soc: str) -> Table:
 def _emulate(options: Namespace) -> ExitCode:
     if options.new_tokens < 1 or not 0 <= options.draft <= 7:
         raise InputError(f"--new-tokens is {options.new_tokens} and --draft {options.draft}; give 1 or more, and 0 to 7.")
-    prompts = options.prompt or (read_prompts(options.prompts) if options.prompts else PROMPTS)
+    texts = options.prompt or prompts.chosen(options.prompts)
     with Console(stderr=True).status("emulating; a call takes some tenths of a second or more"):
-        found = apart(options.bundle, options.soc, tuple(prompts), options.new_tokens, options.draft)
+        found = apart(options.bundle, options.soc, tuple(texts), options.new_tokens, options.draft)
     Console().print(_emulation_table(found))
     for part, cosine in found.cosines.items():
         print(f"{part}: the smallest cosine of its logits with the CPU's is {cosine:.6f}; allowed is {ALIKE[found.dtype]}")

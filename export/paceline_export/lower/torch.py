@@ -24,18 +24,28 @@ def load(weights: Weights) -> dict[str, Tensor]:
     return {name: torch.from_numpy(weight.read()) for name, weight in weights.items()}
 
 
+def handles(tensors: Mapping[str, Tensor]) -> Weights:
+    """Tensors in memory as the model definition wants them."""
+    return {
+        name: Weight(name, tuple(tensor.shape), lambda tensor=tensor: tensor.detach().cpu().numpy())  # type: ignore[misc]
+        for name, tensor in tensors.items()
+    }
+
+
 @dataclass
 class TorchOps:
     """`Ops` on tensors.
 
     Attributes:
         tensors: name -> values, for the handles that the model passes.
-        positions: int64 [T], the rotary positions of the rows.
+        positions: int64 [T] or [B, T], the rotary positions of the rows.
         end: int64 [T]; row t sees cache rows of index below end[t]. A target row at position p has p + 1,
             a drafter row has the number of committed rows.
         kv: layer -> the KV rows before this pass; `cache_update` replaces the entry by all rows.
         extra_window: rows that a windowed layer sees beyond its window. 1 repeats transformers' drafter, whose
             sliding mask is one row too wide (`masking_utils.py`, bidirectional sliding mask on a flipped axis).
+        first: int64 [B], the first cache row of each text of a batch, whose shorter ones are filled up in front;
+            None where all begin at row 0.
     """
 
     tensors: Mapping[str, Tensor]
@@ -43,6 +53,7 @@ class TorchOps:
     end: Tensor
     kv: dict[int, KV] = field(default_factory=dict)
     extra_window: int = 0
+    first: Tensor | None = None
     _tables: dict[Rope, KV] = field(default_factory=dict)
     _masks: dict[tuple[int, int | None], Tensor] = field(default_factory=dict)
 
@@ -89,8 +100,8 @@ class TorchOps:
     def rotate(self, x: Tensor, rope: Rope) -> Tensor:
         if rope not in self._tables:
             inverse = torch.from_numpy(rope.inverse_frequencies()).to(x.device)
-            angles = self.positions.float()[:, None] * inverse
-            angles = torch.cat([angles, angles], -1)[:, None]  # [T, 1, H]
+            angles = self.positions.float()[..., None] * inverse
+            angles = torch.cat([angles, angles], -1)[..., None, :]  # [T, 1, H] or [B, T, 1, H]
             self._tables[rope] = (angles.cos(), angles.sin())
         cos, sin = self._tables[rope]
         low, high = x.chunk(2, -1)
@@ -132,12 +143,14 @@ class TorchOps:
         return _choose(logits, torch.arange(logits.shape[-1], device=x.device).expand_as(logits))
 
     def _visible(self, rows: int, window: int | None) -> Tensor:
-        """bool [T, S]: which cache rows each query row sees."""
+        """bool [T, S] or [B, 1, T, S]: which cache rows each query row sees."""
         if (rows, window) not in self._masks:
             index, end = torch.arange(rows, device=self.end.device), self.end[:, None]
             mask = index < end
             if window is not None:
                 mask = mask & (index >= end - window - self.extra_window)
+            if self.first is not None:
+                mask = mask & (index >= self.first[:, None, None, None])
             self._masks[rows, window] = mask
         return self._masks[rows, window]
 

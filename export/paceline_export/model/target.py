@@ -90,14 +90,24 @@ def finish_rows(op: Ops, config: TargetConfig, w: Weights, filled: Filled) -> tu
     Returns:
         logits [B, T, V] (soft-capped) and activations [B, T, D], the hidden states after the final norm.
     """
+    activations = activate_rows(op, config, w, filled)
+    return score_rows(op, config, w, activations), activations
+
+
+def activate_rows(op: Ops, config: TargetConfig, w: Weights, filled: Filled) -> Value:
+    """The layers that are left, and the final norm: activations [B, T, D]."""
     last, per_layer = config.own_layers[-1], filled.per_layer_inputs
     x = finish(op, config, w, last, filled.x, filled.attended, _slice(op, per_layer, last.index))
     for layer in config.shared_layers:
         attended = attend(op, config, w, layer, x)
         x = finish(op, config, w, layer, x, attended, _slice(op, per_layer, layer.index))
-    activations = op.rms_norm(x, w["model.norm.weight"], config.norm_epsilon)
+    return op.rms_norm(x, w["model.norm.weight"], config.norm_epsilon)
+
+
+def score_rows(op: Ops, config: TargetConfig, w: Weights, activations: Value) -> Value:
+    """Soft-capped logits [B, T, V] of activations [B, T, D]."""
     logits = op.linear(activations, w[TABLE])
-    return (logits if config.softcap is None else op.softcap(logits, config.softcap)), activations
+    return logits if config.softcap is None else op.softcap(logits, config.softcap)
 
 
 def _per_layer_inputs(op: Ops, config: TargetConfig, w: Weights, embedded: Embedded) -> Value | None:

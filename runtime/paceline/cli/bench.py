@@ -90,7 +90,7 @@ def run(options: Namespace) -> ExitCode:
     wanted = options.report is not None
     plan = Plan(options.draft_lengths, options.new_tokens, options.repeats, options.synthetic_acceptance, all_calls=wanted)
     if wanted:
-        _check_report(options.report)
+        check_report(options.report)
     models = _load(options)
     prompt = fit_prompt(next(iter(models.values())), options.prompt, options.prompt_tokens)
     with _progress(len(models) * (1 + plan.repeats + 1)) as tell:
@@ -104,17 +104,17 @@ def run(options: Namespace) -> ExitCode:
     if wanted:
         from paceline.bench_page.page import page  # matplotlib's memory is not the model's
 
-        _check_report(options.report)  # it took a while
+        check_report(options.report)  # it took a while
         write_whole(options.report, page(report, command_line(options)))
         print(f"the report is in {options.report}", file=sys.stderr)
     return ExitCode.CHECK_FAILED if report.same_tokens is False else ExitCode.SUCCESS
 
 
-def _check_report(file: Path) -> None:
+def check_report(file: Path, command: str = "bench") -> None:
     """Refuses what could not be written, before anything is measured for it."""
     if find_spec("matplotlib") is None:
         raise InputError(
-            "paceline bench --report needs the package matplotlib; install it with: pip install 'paceline[report]'"
+            f"paceline {command} --report needs the package matplotlib; install it with: pip install 'paceline[report]'"
         )
     try:
         if os.path.lexists(file):

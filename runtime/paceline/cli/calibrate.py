@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, Namespace
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from paceline.cli.command import Command, ExitCode
 from paceline.draft_length import AdaptiveLimits
 from paceline.errors import InputError
 from paceline.model import Way
-from paceline.prompts import PROMPTS
+from paceline.prompts import chosen
 from paceline.stats import Stats
 from paceline.tuning import BACKUP, DRAFT_LENGTH, Limits, Offsets, measure_limits, measure_offsets, write_tuned
 
@@ -39,7 +38,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> ExitCode:
     if options.new_tokens < 2:
         raise InputError(f"--new-tokens is {options.new_tokens}; give 2 or more.")
-    prompts = read_prompts(options.prompts) if options.prompts else PROMPTS
+    prompts = chosen(options.prompts)
     bundle = Bundle.open(options.bundle)
     with Console(stderr=True).status("loading") as status:
         progress, opened = status.update, partial(loading.opened, options, options.backend)
@@ -59,25 +58,6 @@ def run(options: Namespace) -> ExitCode:
         write_tuned(bundle, offsets.best, limits.best)
         print(f"written: {'; '.join(better)}; the manifest as it was is in {options.bundle / BACKUP}")
     return ExitCode.SUCCESS
-
-
-def read_prompts(file: Path) -> list[str]:
-    """The prompts of a file.
-
-    Raises:
-        InputError: it cannot be read, is no list of texts, or has none.
-    """
-    try:
-        text = file.read_text(encoding="utf-8")
-        found = json.loads(text) if file.suffix == ".json" else text.splitlines()
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read ({error}); give a JSON list of texts or a text file.") from None
-    if not isinstance(found, list) or not all(isinstance(prompt, str) for prompt in found):
-        raise InputError(f'{file} is not a list of texts; write it as in ["one", "two"].')
-    prompts = [prompt for prompt in found if prompt.strip()]
-    if not prompts:
-        raise InputError(f"{file} has no prompts; give at least one.")
-    return prompts
 
 
 def _offsets(offsets: Offsets) -> Table:

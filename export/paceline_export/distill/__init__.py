@@ -1,0 +1,1 @@
+"""Trains a drafter on what a frozen target says; needs paceline[torch]."""
