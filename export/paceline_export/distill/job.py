@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -181,8 +182,13 @@ def _written(
             return [[int(token) for token in document] for document in kept["documents"]]
     count = len(prompts) * (1 + job.samples)
     say(f"the target writes {count:,} texts of up to {job.written} tokens after {len(prompts):,} prompts")
-    temperatures = [0.0, *[SAMPLED_AT] * job.samples]
-    found = written_documents(frozen, prompts, job.written, temperatures, stop_ids(target))
+    temperatures, started = [0.0, *[SAMPLED_AT] * job.samples], monotonic()
+
+    def tell(done: int) -> None:
+        minutes, seconds = divmod(round((monotonic() - started) * (count - done) / done), 60)
+        say(f"{done:,} of {count:,} texts are written, {minutes}:{seconds:02} left")
+
+    found = written_documents(frozen, prompts, job.written, temperatures, stop_ids(target), tell)
     try:
         write_whole(file, json.dumps({"key": key, "documents": found}))
     except OSError as error:

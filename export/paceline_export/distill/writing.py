@@ -5,7 +5,7 @@ Prompts of different lengths share a batch: shorter ones are filled up in front,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -84,8 +84,13 @@ def written_documents(
     count: int,
     temperatures: Sequence[float],
     stops: Collection[int],
+    tell: Callable[[int], None] = lambda _: None,
 ) -> list[list[int]]:
-    """What the target writes after each prompt at each temperature, up to its stop tokens, prompts included."""
+    """What the target writes after each prompt at each temperature, up to its stop tokens, prompts included.
+
+    Args:
+        tell: called with the number of texts so far, after each batch.
+    """
     order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))  # so that little is filled up
     found = list[list[int]]()
     for sample, temperature in enumerate(temperatures):
@@ -94,6 +99,7 @@ def written_documents(
             seeds = [1_000_003 * sample + index for index in some]
             written = write(target, [prompts[index] for index in some], count, temperature, seeds)
             found += [_until_stop(text, len(prompts[i]), stops) for i, text in zip(some, written.texts(), strict=True)]
+            tell(len(found))
     return found
 
 

@@ -17,7 +17,7 @@ from paceline.errors import InputError
 from paceline.signatures import Port
 from paceline_export.lower.flatbuffer import TYPES, Builtin
 from paceline_export.lower.tflite_read import UNREADABLE
-from paceline_export.npu.calls import damaged
+from paceline_export.npu.operators import damaged
 
 DISPATCH = b"DISPATCH_OP"
 MOST_OPERATORS = 1 << 20  # of all signatures; what no compiler has touched has some thousand in each

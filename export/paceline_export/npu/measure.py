@@ -40,7 +40,11 @@ BURIED = 16.0
 
 @dataclass(frozen=True)
 class Measured:
-    """Attributes: parts: target and drafter -> the ranges of their tensors."""
+    """What was found.
+
+    Attributes:
+        parts: target and drafter -> the ranges of their tensors.
+    """
 
     parts: dict[str, Ranges]
 

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline.errors import InputError, printable
-from paceline_export.npu.calls import damaged, read_calls
 from paceline_export.npu.nnapi_table import FEATURE_LEVELS, rules_of
+from paceline_export.npu.operators import damaged, read_calls
 
 PROMISED_LEVEL = 6  # the first one with BATCH_MATMUL
 

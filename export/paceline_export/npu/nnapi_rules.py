@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isclose
 
-from paceline_export.npu.calls import Call, Operand
+from paceline_export.npu.operators import Call, Operand
 
 FLOAT32, INT32, INT8, UINT8, INT64 = "float32", "int32", "int8", "uint8", "int64"
 EIGHT_BITS = (INT8, UINT8)

@@ -6,21 +6,19 @@ graph. Values are stored transposed, [1, K, H, S], as Google's bundles for NPUs 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
-from numpy.typing import NDArray
 
 from paceline.npu.scales import Scale, least
-from paceline.signatures import CacheKind, Port
+from paceline.signatures import CacheKind
 from paceline_export.config import ClusteredHead
 from paceline_export.lower.flatbuffer import Builtin, Tensor
-from paceline_export.lower.tflite_plain import KEEPS_DIMENSIONS, TAKES_INT4, PlainOps
+from paceline_export.lower.tflite_plain import KEEPS_DIMENSIONS, TAKES_INT4
 from paceline_export.model.ops import DraftChoice
-from paceline_export.npu.numbers import MOVES, Floats, Numbers, quantization
+from paceline_export.npu.nodes import StaticNodes
+from paceline_export.npu.numbers import quantization
 from paceline_export.weights import Weight, pieces_by_cluster, read_permutation
 
 
@@ -35,87 +33,30 @@ class SlicedRows:
 
 @dataclass(frozen=True)
 class NpuChoice(DraftChoice):
-    """Attributes: top_clusters: the scores of the chosen clusters; None where there are none."""
+    """What a step's head decides.
+
+    Attributes:
+        top_clusters: the scores of the chosen clusters; None where there are none.
+    """
 
     top_clusters: Tensor | None = None
 
 
 @dataclass
-class NpuOps(PlainOps):
+class NpuOps(StaticNodes):
     """`Ops` on the tensors of one subgraph.
 
     Attributes:
-        numbers: what floating point values are written as.
         old: layer -> its KV rows before the call.
         slices: layer -> the keys and values that the call adds.
         masked: scores behind a mask -> the same in front of it, by name.
         visible: kind of cache -> [1, T, 1, S], 1 for a row that is visible and 0 for others.
     """
 
-    numbers: Numbers = field(default_factory=Floats)
     old: dict[int, SlicedRows] = field(default_factory=dict)
     slices: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     masked: dict[str, str] = field(default_factory=dict)
     visible: dict[CacheKind, Tensor] = field(default_factory=dict)
-    _step: int = 0
-    _count: int = 0
-
-    def input(self, port: Port) -> Tensor:
-        """An input of the signature, at the scale that has its name."""
-        made = self.graph.input(port)
-        if port.dtype == self.numbers.dtype:
-            self._tensor(made).quantization = quantization(self.numbers.scale(port.name))
-        return made
-
-    def begin_step(self) -> None:
-        """The tensors that follow are those of a new drafter step, and have the ranges of the others'."""
-        self._step, self._count = self._step + 1, 0
-
-    def node(
-        self,
-        builtin: int,
-        inputs: Sequence[Tensor | None],
-        shape: Sequence[int],
-        options: Any = None,
-        dtype: str = "float32",
-        version: int = 1,
-    ) -> Tensor:
-        if dtype != "float32":
-            return super().node(builtin, inputs, shape, options, dtype, version)
-        if builtin in MOVES:
-            assert inputs[0] is not None
-            described, name = self._described(inputs[0]), ""
-        else:
-            name = self._next_name()
-            described = quantization(self.numbers.fixed(builtin) or self.numbers.scale(name))
-        made = self.graph.tensor(shape, self.numbers.dtype, name=self._label(name), quantization=described)
-        self.graph.operator(builtin, inputs, [made], options, version)
-        return made
-
-    def unnamed(
-        self,
-        builtin: int,
-        inputs: Sequence[Tensor | None],
-        shape: Sequence[int],
-        dtype: str,
-        scale: Scale | None,
-        options: Any,
-        version: int = 1,
-    ) -> Tensor:
-        """An operator whose result's range is known, and which is not counted with those that are measured."""
-        made = self.graph.tensor(shape, dtype, quantization=quantization(scale))
-        self.graph.operator(builtin, inputs, [made], options, version)
-        return made
-
-    def constant(self, values: Any, dtype: Any = np.float32) -> Tensor:
-        if np.dtype(dtype) != np.float32:
-            return super().constant(values, dtype)
-        stored, scale = self.numbers.written(np.asarray(values, np.float32))
-        buffer = self.graph.file.constant(stored)
-        return self.graph.tensor(stored.shape, self.numbers.dtype, buffer, quantization=quantization(scale))
-
-    def weight(self, weight: Weight) -> Tensor:
-        return super().weight(weight) if len(weight.shape) == 2 else self.constant(weight.read())
 
     def embedding(self, table: Weight, tokens: Tensor) -> Tensor:
         """Rows of a table that has integers of the graph's own size, twice the bytes of what the CPU looks up."""
@@ -139,22 +80,6 @@ class NpuOps(PlainOps):
 
     def softcap(self, x: Tensor, cap: float) -> Tensor:
         return self.scale(self.node(Builtin.TANH, [self.scale(x, 1 / cap)], x.shape), cap)
-
-    def join(self, parts: Sequence[Tensor], axis: int) -> Tensor:
-        """Joins tensors along one axis; those of another scale than the result's are brought to it."""
-        if len(parts) == 1:
-            return parts[0]
-        described = quantization(self.numbers.scale(name := self._next_name()))
-        return self.joined_at(described, parts, axis, name)
-
-    def joined_at(self, described: Any, parts: Sequence[Tensor], axis: int, name: str = "") -> Tensor:
-        """`join` with a given scale, as the flatbuffer has it."""
-        first, options = parts[0].shape, schema.ConcatenationOptionsT()
-        options.axis = axis
-        shape = (*first[:axis], sum(part.shape[axis] for part in parts), *first[axis + 1 :])
-        joined = self.graph.tensor(shape, self.numbers.dtype, name=self._label(name), quantization=described)
-        self.graph.operator(Builtin.CONCATENATION, [self._as(part, joined) for part in parts], [joined], options)
-        return joined
 
     def show(self, kind: CacheKind, mask: Tensor) -> None:
         """Takes a mask [1, 1, T, S].
@@ -236,12 +161,6 @@ class NpuOps(PlainOps):
         attended = self.product(shares, held, (1, 1, rows, size), transposed=True)
         return self.reshape(attended, *q.shape)
 
-    def _zeros(self, shape: tuple[int, ...], described: Any) -> Tensor:
-        """Zeros at a scale, as the flatbuffer has it."""
-        zero = 0 if described is None else described.zeroPoint[0]
-        buffer = self.graph.file.constant(np.full(shape, zero, self.numbers.dtype))
-        return self.graph.tensor(shape, self.numbers.dtype, buffer, quantization=described)
-
     def clustered_head(self, x: Tensor, centroids: Weight, ordering: Weight, table: Weight, head: ClusteredHead) -> NpuChoice:
         width, size = table.shape[1], table.shape[0] // head.clusters
         members = read_permutation(ordering).reshape(head.clusters, size)
@@ -262,12 +181,6 @@ class NpuOps(PlainOps):
         token = self.node(Builtin.GATHER, [candidates, self._largest(logits)], (1,), options(), "int32")
         return NpuChoice(token, None, None, logits, candidates, values)
 
-    def table(self, name: str, rows: NDArray[np.float32]) -> Tensor:
-        """Many constants, behind the flatbuffer."""
-        stored, scale = self.numbers.written(rows)
-        buffer = self.graph.file.stored(name, rows.shape, self.numbers.dtype, lambda: [stored])
-        return self.graph.tensor(rows.shape, self.numbers.dtype, buffer, name, quantization(scale))
-
     def dense_head(self, x: Tensor, table: Weight) -> NpuChoice:
         logits = self.linear(x, table)
         return NpuChoice(self._largest(logits), None, None, logits, None)
@@ -283,37 +196,3 @@ class NpuOps(PlainOps):
         if self.numbers.dtype == "float32":
             return x
         return self.unnamed(Builtin.DEQUANTIZE, [x], x.shape, "float32", None, schema.DequantizeOptionsT())
-
-    def _heads(self, x: Tensor) -> list[Tensor]:
-        """The kv heads of a tensor, axis 1."""
-        return [x] if x.shape[1] == 1 else [self.slice(x, 1, head, 1) for head in range(x.shape[1])]
-
-    def _turned(self, x: Tensor, order: tuple[int, ...]) -> Tensor:
-        shape = [x.shape[axis] for axis in order]
-        return self.node(Builtin.TRANSPOSE, [x, self.constant(order, np.int32)], shape, schema.TransposeOptionsT())
-
-    def _as(self, x: Tensor, wanted: Tensor) -> Tensor:
-        """`x` at the scale of another tensor."""
-        if _steps(self._described(x)) == _steps(self._described(wanted)):
-            return x
-        made = self.graph.tensor(x.shape, self.numbers.dtype, quantization=self._described(wanted))
-        self.graph.operator(Builtin.QUANTIZE, [x], [made], schema.QuantizeOptionsT())
-        return made
-
-    def _described(self, x: Tensor) -> Any:
-        return self._tensor(x).quantization
-
-    def _tensor(self, x: Tensor) -> Any:
-        return self.graph.graph.tensors[x.index]
-
-    def _next_name(self) -> str:
-        self._count += 1
-        return f"a{self._count}"
-
-    def _label(self, name: str) -> str:
-        """Names of tensors are unique in a graph; those of a later step have its number behind them. QNN takes no dots."""
-        return f"{name}_step_{self._step}" if name and self._step > 1 else name
-
-
-def _steps(described: Any) -> tuple[float, int] | None:
-    return None if described is None else (float(described.scale[0]), int(described.zeroPoint[0]))

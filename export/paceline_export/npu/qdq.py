@@ -20,7 +20,7 @@ import onnx_ir as ir
 from paceline.errors import InputError, printable
 from paceline_export.lower.external_data import ExternalData
 from paceline_export.lower.tflite_read import UNREADABLE
-from paceline_export.npu.calls import damaged
+from paceline_export.npu.operators import damaged
 from paceline_export.npu.qdq_ops import UnknownOperatorError, translated
 from paceline_export.npu.qdq_weights import TwinWeights, settled_scale
 from paceline_export.npu.tflite_graphs import GraphTensor, SignatureGraph, read_graphs

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 from ai_edge_litert import schema_py_generated as schema
 
-from paceline_export.npu.calls import NO_ACTIVATION
+from paceline_export.npu.operators import NO_ACTIVATION
 from paceline_export.npu.qdq_weights import settled_scale
 from paceline_export.npu.tflite_graphs import GraphOperator
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline_export.lower.tflite_read import UNREADABLE
-from paceline_export.npu.calls import LEFT_OUT, TfliteReader, damaged, options_of
-from paceline_export.npu.calls import TYPES as TYPE_NAMES
+from paceline_export.npu.operators import LEFT_OUT, TfliteReader, damaged, options_of
+from paceline_export.npu.operators import TYPES as TYPE_NAMES
 
 BITS = {"float32": 32, "int32": 32, "int16": 16, "int8": 8, "int4": 4}
 # As for a lint, but for files of a neural processor: E2B's target has 0.4 millions for each size of its caches.
@@ -102,7 +102,7 @@ def read_graphs(file: Path) -> list[SignatureGraph]:
 
     Raises:
         InputError: it cannot be mapped, an index or offset points outside, a constant has another size than its shape, or
-            there is more of it than `paceline_export.npu.calls` allows.
+            there is more of it than `paceline_export.npu.operators` allows.
     """
     try:
         if not stat.S_ISREG(file.stat().st_mode):
