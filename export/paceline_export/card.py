@@ -33,6 +33,12 @@ On Android, with the app of paceline's android_demo, which lists what is pushed 
 
     adb push THIS_DIRECTORY /sdcard/Android/data/dev.paceline.demo/files/models/
 """
+    static = """
+On a neural processor, once its compiler has made programs of the graphs for it:
+
+    paceline npu compile THIS_DIRECTORY --soc SM8750
+    paceline npu emulate THIS_DIRECTORY --soc SM8750
+"""
     return f"""# paceline bundle
 
 A Gemma 4 target ({len(config.layers)} layers, width {config.hidden_size}, vocabulary {config.vocab_size:,}) and its \
