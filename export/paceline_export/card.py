@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from paceline.backends.names import NPU
+from paceline.npu.profile import profile_file
 from paceline.stored_weights import read_weights, summary
 from paceline_export.checkpoint import Drafter, Target
 from paceline_export.lower.tflite import TARGET
@@ -62,7 +64,7 @@ From Python:
         for piece in model.generate("Once upon a time", max_new_tokens=128):
             print(piece.text, end="")
 {app if all((folder / file).is_file() for file in (TARGET, TOKENIZER_BINARY)) else ""}\
-{packed if LITERTLM in formats else ""}
+{packed if LITERTLM in formats else ""}{static if (folder / profile_file(NPU)).is_file() else ""}
 ## Files
 | file | bytes |
 |---|---|
