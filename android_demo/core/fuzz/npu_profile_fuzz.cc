@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const auto profile = paceline::NpuProfile::parse({reinterpret_cast<const char *>(data), size});
     for (const auto &[kind, rotation] : profile.rotations) {
       std::vector<float> cosines(rotation.head_dim), sines(rotation.head_dim);
-      rotation.fill(profile.context_for(1), cosines.data(), sines.data());
+      rotation.fill(profile.context_of(1), cosines.data(), sines.data());
     }
     for (const auto &[part, scales] : profile.scales) {
       for (const auto &[port, scale] : scales) {
