@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from npu_models import exported, model, tokens
 from small_pair import PROMPTS
 
 from paceline.model import Model
+from paceline.sampling import GREEDY, Sampling
 
-NEW_TOKENS = 32
+NEW_TOKENS = 16
 LENGTHS = (0, 1, 3, 7)
 NAMES = {CPU: "cpu", NPU_ON_CPU: "npu-on-cpu"}
 PLACES = [(NPU_ON_CPU, NPU_ON_CPU), (NPU_ON_CPU, CPU), (CPU, NPU_ON_CPU)]
@@ -36,7 +38,7 @@ def wide_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import tiny
 
     folder = tmp_path_factory.mktemp("wide")
-    return exported(*tiny.write_pair(folder / "pair", num_key_value_heads=2), folder / "bundle", (256, 512), ("a",))
+    return exported(*tiny.write_pair(folder / "pair", num_key_value_heads=2), folder / "bundle", (192, 512), ("a",))
 
 
 def python_model(folder: Path, places: tuple[int, int]) -> Model:
@@ -46,16 +48,21 @@ def python_model(folder: Path, places: tuple[int, int]) -> Model:
 
 def growing(model: Model) -> list[int]:
     """A prompt of several windows, behind which larger caches begin in the midst of calls."""
-    return model.encode("\n".join(PROMPTS[6:] + PROMPTS[:6]))[:236]
+    return model.encode("\n".join(PROMPTS[6:] + PROMPTS[:6]))[:240]
 
 
-def require_same_tokens(core: Core, folder: Path, places: tuple[int, int], prompts: Sequence[list[int]]) -> None:
+def require_same_tokens(
+    core: Core, folder: Path, places: tuple[int, int], prompts: Sequence[list[int]], samplings: Sequence[Sampling] = (GREEDY,)
+) -> None:
     """Of core and Python at every draft length, each in one process, with all prompts at a length before the next one."""
     each = python_model(folder, places)
-    plain = [tokens(each, prompt, NEW_TOKENS, draft_length=0) for prompt in prompts]
-    for length in LENGTHS[1:]:
-        assert [tokens(each, prompt, NEW_TOKENS, draft_length=length) for prompt in prompts] == plain
-    requests = [Request(prompt, length, NEW_TOKENS) for length in LENGTHS for prompt in prompts]
+    texts = list(product(samplings, prompts))
+    plain, *drafted = (
+        [tokens(each, prompt, NEW_TOKENS, draft_length=length, sampling=sampling) for sampling, prompt in texts]
+        for length in LENGTHS
+    )
+    assert drafted == [plain] * len(drafted)
+    requests = [Request(prompt, length, NEW_TOKENS, sampling) for length in LENGTHS for sampling, prompt in texts]
     assert core.continue_many(folder, "-", requests, places) == plain * len(LENGTHS)
 
 
@@ -63,28 +70,31 @@ def require_same_tokens(core: Core, folder: Path, places: tuple[int, int], promp
 def test_tokens_are_those_of_the_python_runtime(core: Core, npu_bundle: Path, places: tuple[int, int]) -> None:
     """A text that grows into larger caches, and behind it short ones, which begin in small ones again."""
     each = python_model(npu_bundle, places)
-    require_same_tokens(core, npu_bundle, places, [growing(each), *map(each.encode, PROMPTS[:3])])
+    require_same_tokens(core, npu_bundle, places, [growing(each), *map(each.encode, PROMPTS[:2])])
 
 
 @everywhere
 def test_no_bit_depends_on_drafts(core: Core, wide_bundle: Path, places: tuple[int, int]) -> None:
-    """The same where a last bit shows; once more at once, so that what is kept of a text is rolled back to small caches."""
+    """Drawn tokens of untrained weights show bits: of a text that grows, the same rolled back to small caches, one whose prompt
+    grows, and a short one.
+    """
     random = np.random.default_rng(0)
-    grows, other = ([2, *random.integers(300, 500, count).tolist()] for count in (230, 20))
-    require_same_tokens(core, wide_bundle, places, [grows, grows, other])
+    grows, grown, short = ([2, *random.integers(300, 500, count).tolist()] for count in (175, 300, 20))
+    samplings = [Sampling(temperature=1.0, seed=seed) for seed in range(2)]
+    require_same_tokens(core, wide_bundle, places, [grows, grows, grown, short], samplings)
 
 
 @everywhere
 def test_drafts_are_those_of_the_python_runtime(core: Core, npu_bundle: Path, places: tuple[int, int]) -> None:
     """What a target writes says nothing of the drafts; how many it accepts does."""
     each = python_model(npu_bundle, places)
-    prompt = growing(each)
-    *_, last = each.generate(prompt, max_new_tokens=NEW_TOKENS, draft_length=7)
+    prompt = growing(each)[:215]  # some drafts are rejected behind it
+    *_, last = each.generate(prompt, max_new_tokens=48, draft_length=7)
     ids = ",".join(map(str, prompt))
-    done = run(core, npu_bundle, places, "--prompt-ids", ids, "-n", NEW_TOKENS, "--draft", "7", "--stats")
+    done = run(core, npu_bundle, places, "--prompt-ids", ids, "-n", 48, "--draft", "7", "--stats")
     assert done.returncode == 0, done.stderr
     assert last.stats
-    assert last.stats.accepted > 0
+    assert 0 < last.stats.accepted < last.stats.drafted
     counted = re.search(r"(\d+) rounds, (\d+) of (\d+) drafts accepted", done.stderr)
     assert counted
     assert list(map(int, counted.groups())) == [last.stats.rounds, last.stats.accepted, last.stats.drafted]
@@ -103,7 +113,7 @@ def test_what_runs_where_is_said(core: Core, npu_bundle: Path) -> None:
 def test_adaptive_drafting_measures_both_places(core: Core, npu_bundle: Path, tmp_path: Path) -> None:
     """And keeps the costs for these places alone."""
     for places in PLACES[:2]:
-        done = run(core, npu_bundle, places, "-p", PROMPTS[0], "-n", NEW_TOKENS, "--cache", tmp_path, "--context", "256")
+        done = run(core, npu_bundle, places, "-p", PROMPTS[0], "-n", NEW_TOKENS, "--cache", tmp_path, "--context", "512")
         assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("costs-*"))) == 2
 
