@@ -75,13 +75,12 @@ def test_tokens_are_those_of_the_python_runtime(core: Core, npu_bundle: Path, pl
 
 @everywhere
 def test_no_bit_depends_on_drafts(core: Core, wide_bundle: Path, places: tuple[int, int]) -> None:
-    """Drawn tokens of untrained weights show bits: of a text that grows, the same rolled back to small caches, one whose prompt
-    grows, and a short one.
+    """Drawn tokens of untrained weights show bits: of a text that grows, the same rolled back to small caches, and one whose
+    prompt grows.
     """
     random = np.random.default_rng(0)
-    grows, grown, short = ([2, *random.integers(300, 500, count).tolist()] for count in (175, 300, 20))
-    samplings = [Sampling(temperature=1.0, seed=seed) for seed in range(2)]
-    require_same_tokens(core, wide_bundle, places, [grows, grows, grown, short], samplings)
+    grows, grown = ([2, *random.integers(300, 500, count).tolist()] for count in (175, 300))
+    require_same_tokens(core, wide_bundle, places, [grows, grows, grown], [Sampling(temperature=1.0, seed=0)])
 
 
 @everywhere
