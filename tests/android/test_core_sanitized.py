@@ -40,7 +40,7 @@ def test_texts(core: Core, int4_bundle: Path, tmp_path: Path) -> None:
 
 def test_an_npus_graphs(core: Core, npu_bundle: Path) -> None:
     """On the CPU, over a move of the local rows and a larger context."""
-    with paceline.load(npu_bundle, threads=1, capacity=1024) as model:
+    with paceline.load(npu_bundle, threads=1, capacity=512) as model:
         prompt = model.encode("\n".join(PROMPTS[6:] + PROMPTS[:6]))[:238]
     for places in ((NPU_ON_CPU, NPU_ON_CPU), (NPU_ON_CPU, CPU), (CPU, NPU_ON_CPU)):
         plain, drafted = core.continue_many(npu_bundle, "-", [Request(prompt, length, 24) for length in (0, 7)], places)

@@ -43,8 +43,7 @@ void Graphs::translate(int count) {
   if (target_on_npu_) {
     npu_rows_->to_floats(start, count);
   } else {
-    npu_rows_->cover(start + count);
-    npu_rows_->from_floats(start, count);
+    npu_rows_->pieces(start, count, [this](int first, int own) { npu_rows_->from_floats(first, own); });
   }
 }
 

@@ -19,9 +19,8 @@ StaticCall::StaticCall(const CompiledModel &model, const std::string &signature,
   std::map<std::string, const Buffer *> all;
   for (const auto *tensors : {&call_.info().inputs, &call_.info().outputs}) {
     for (const TensorInfo &tensor : *tensors) {
-      const auto shared = kept.buffers().find(tensor.name);
-      if (shared != kept.buffers().end()) {
-        all[tensor.name] = &shared->second;
+      if (const Buffer *shared = kept.buffer(tensor.name)) {
+        all[tensor.name] = shared;
         continue;
       }
       Memory &memory = arrays_.emplace(tensor.name, Memory(tensor_bytes(tensor.element, tensor.shape))).first->second;
@@ -45,9 +44,10 @@ void StaticCall::put(const std::string &name, const float *numbers, size_t count
 
 void StaticCall::read(const std::string &name, size_t count, std::vector<float> &numbers) const {
   const Scale &scale = profile_.scale(part_, name);
-  numbers.resize(count);
+  const size_t first = numbers.size();
+  numbers.resize(first + count);
   with_integers(profile_.element, memory(name), [&](const auto *integers) {
-    for (size_t i = 0; i < count; i++) numbers[i] = scale.number(integers[i]);
+    for (size_t i = 0; i < count; i++) numbers[first + i] = scale.number(integers[i]);
   });
 }
 
@@ -79,7 +79,7 @@ void StaticCall::see(int row, int committed, int new_rows) {
       using Integer = std::remove_pointer_t<decltype(integers)>;
       const size_t width = memory.size() / sizeof(Integer) / rows_;
       Integer *line = integers + row * width;
-      std::fill(line, line + width, std::numeric_limits<Integer>::min());
+      std::fill(line, line + width, least<Integer>());
       std::fill(line + first - base, line + committed - base, static_cast<Integer>(shown));
       std::fill(line + old + first_new, line + old + new_rows, static_cast<Integer>(shown));
     });
@@ -109,32 +109,34 @@ NpuTarget::NpuTarget(const Parts &parts, const Manifest &manifest, const NpuProf
 
 void NpuTarget::prefill(const int32_t *tokens, int count) {
   const int most = profile_.rows.back();
-  for (int start = 0; start < count; start += most) {
-    run(tokens + start, std::min(most, count - start), kept_.cache().length() + start);
-  }
+  const int begin = kept_.cache().length();
+  kept_.pieces(begin, count, [&](int first, int own) {
+    for (int start = first; start < first + own; start += most)
+      run(tokens + start - begin, std::min(most, first + own - start), start);
+  });
 }
 
 Verified NpuTarget::verify(const int32_t *tokens, int count) {
-  const StaticCall &call = run(tokens, count, kept_.cache().length());
-  call.read("logits", static_cast<size_t>(count) * manifest_.vocab_size, logits_);
-  call.read("activations", static_cast<size_t>(count) * manifest_.hidden_size, activations_);
+  const int begin = kept_.cache().length();
+  logits_.clear();
+  activations_.clear();
+  kept_.pieces(begin, count, [&](int first, int own) {
+    const StaticCall &call = run(tokens + first - begin, own, first);
+    call.read("logits", static_cast<size_t>(own) * manifest_.vocab_size, logits_);
+    call.read("activations", static_cast<size_t>(own) * manifest_.hidden_size, activations_);
+  });
   return {logits_.data(), activations_.data()};
 }
 
-StaticCall &NpuTarget::call(int rows) {
-  if (!calls_.empty() && calls_.begin()->second.context() != kept_.context()) calls_.clear();
-  const std::string name = npu_signature(signature_names().at(rows), profile_, kept_.context());
-  return calls_.try_emplace(rows, *parts_.at("target"), name, profile_, "target", kept_, rows).first->second;
-}
-
 StaticCall &NpuTarget::run(const int32_t *tokens, int count, int start) {
-  kept_.cover(start + count);
-  const int rows = *std::lower_bound(profile_.rows.begin(), profile_.rows.end(), count);
-  StaticCall &call = this->call(rows);
+  const int rows = *std::lower_bound(profile_.rows.begin(), profile_.rows.end(), count), context = kept_.context();
+  const std::string name = npu_signature(signature_names().at(rows), profile_, context);
+  StaticCall &call =
+      calls_.try_emplace({context, rows}, *parts_.at("target"), name, profile_, "target", kept_, rows).first->second;
   const bool per_layer = manifest_.per_layer_size > 0;
   TokenRows &table = tokens_.try_emplace(rows, parts_, kept_.runtime(), manifest_, rows, per_layer).first->second;
-  for (const auto &[name, numbers] : table.of(tokens, count)) {
-    call.put(name, numbers.as<float>(), numbers.size() / sizeof(float));
+  for (const auto &[input, numbers] : table.of(tokens, count)) {
+    call.put(input, numbers.as<float>(), numbers.size() / sizeof(float));
   }
   for (int row = 0; row < rows; row++) {
     call.rotate(row, start + row);
@@ -154,31 +156,32 @@ NpuDrafter::NpuDrafter(const Parts &parts, const Manifest &manifest, const NpuPr
 
 DraftStep NpuDrafter::run(int32_t token, const float *hidden) {
   const KvCache &cache = kept_.cache();
-  kept_.cover(cache.length());
-  if (!call_ || call_->context() != kept_.context()) {  // the target may have grown the rows, too
-    const std::string name = npu_signature("draft", profile_, kept_.context());
-    call_.emplace(*parts_.at("drafter"), name, profile_, "drafter", kept_, 1);
-    shown_length_ = -1;
-  }
-  if (shown_length_ != cache.length() || shown_start_ != cache.local_start()) {
+  kept_.at(cache.length());
+  const int context = kept_.context();
+  const std::string name = npu_signature("draft", profile_, context);
+  StaticCall &call =
+      calls_.try_emplace(context, *parts_.at("drafter"), name, profile_, "drafter", kept_, 1).first->second;
+  const std::pair<int, int> place = {cache.length(), cache.local_start()};
+  if (const auto [shown, first] = shown_.try_emplace(context, place); first || shown->second != place) {
     // Constant in a round: every step stands where the pending token will be written.
-    call_->rotate(0, cache.length() + manifest_.draft_position_offset);
-    call_->see(0, cache.length(), 0);
-    shown_length_ = cache.length();
-    shown_start_ = cache.local_start();
+    call.rotate(0, cache.length() + manifest_.draft_position_offset);
+    call.see(0, cache.length(), 0);
+    shown->second = place;
   }
   const size_t width = manifest_.hidden_size;
-  call_->put("activations", tokens_.of(&token, 1).at("embeddings").as<float>(), width);
-  call_->put("activations", hidden, width, width);
-  call_->run();
-  call_->read("logits", manifest_.scored_tokens, logits_);
-  call_->read("projected_activations", width, state_);
+  call.put("activations", tokens_.of(&token, 1).at("embeddings").as<float>(), width);
+  call.put("activations", hidden, width, width);
+  call.run();
+  logits_.clear();
+  state_.clear();
+  call.read("logits", manifest_.scored_tokens, logits_);
+  call.read("projected_activations", width, state_);
   const auto best = std::max_element(logits_.begin(), logits_.end());
   double sum = 0;
   for (const float logit : logits_) sum += std::exp(logit - *best);
-  const auto place = best - logits_.begin();
+  const auto at = best - logits_.begin();
   const bool is_vocabulary = profile_.top_clusters == 0;
-  return {is_vocabulary ? static_cast<int32_t>(place) : static_cast<int32_t *>(call_->memory("draft_scored"))[place],
+  return {is_vocabulary ? static_cast<int32_t>(at) : static_cast<int32_t *>(call.memory("draft_scored"))[at],
           static_cast<float>(1 / sum), state_.data()};
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "calls.h"
@@ -13,18 +14,17 @@
 
 namespace paceline {
 
-// A signature of a part on memory of its own and the KV tensors as they are now.
+// A signature of a part on memory of its own and the KV tensors of the context of now.
 class StaticCall {
  public:
   // A target's masks have room for its own rows behind the old slots.
   StaticCall(const CompiledModel &model, const std::string &signature, const NpuProfile &profile,
              const std::string &part, const NpuRows &kept, int rows);
 
-  int context() const { return context_; }  // that it was made for
   void *memory(const std::string &name) const { return arrays_.at(name).as<void>(); }
   // Gives an input its numbers, from its place `first` on.
   void put(const std::string &name, const float *numbers, size_t count, size_t first = 0);
-  // The first numbers of an output.
+  // Appends the first numbers of an output.
   void read(const std::string &name, size_t count, std::vector<float> &numbers) const;
   // Gives a row its position.
   void rotate(int row, int position);
@@ -63,18 +63,18 @@ class NpuTarget : public Target {
  public:
   NpuTarget(const Parts &parts, const Manifest &manifest, const NpuProfile &profile, NpuRows &kept);
   void prefill(const int32_t *tokens, int count) override;
+  // Two calls where larger caches begin in its midst.
   Verified verify(const int32_t *tokens, int count) override;
 
  private:
-  StaticCall &call(int rows);
   StaticCall &run(const int32_t *tokens, int count, int start);
 
   const Parts &parts_;
   const Manifest &manifest_;
   const NpuProfile &profile_;
   NpuRows &kept_;
-  std::map<int, TokenRows> tokens_;  // by rows of a call
-  std::map<int, StaticCall> calls_;
+  std::map<int, TokenRows> tokens_;                  // by rows of a call
+  std::map<std::pair<int, int>, StaticCall> calls_;  // by context and rows
   std::vector<float> logits_, activations_;
 };
 
@@ -89,9 +89,9 @@ class NpuDrafter : public Drafter {
   const NpuProfile &profile_;
   NpuRows &kept_;
   TokenRows tokens_;
-  std::optional<StaticCall> call_;
+  std::map<int, StaticCall> calls_;           // by context
+  std::map<int, std::pair<int, int>> shown_;  // the same -> where a call's masks were made
   std::vector<float> logits_, state_;
-  int shown_length_ = -1, shown_start_ = -1;
 };
 
 }  // namespace paceline

@@ -7,6 +7,7 @@
 
 #include "error.h"
 #include "json.h"
+#include "kv_cache.h"
 
 namespace paceline {
 namespace {
@@ -102,8 +103,8 @@ const Scale &NpuProfile::scale(const std::string &part, const std::string &port)
   throw Error("npu.json: scales." + part + " lacks " + port + "; export the bundle again.");
 }
 
-int NpuProfile::context_for(int rows) const {
-  const auto found = std::lower_bound(contexts.begin(), contexts.end(), rows);
+int NpuProfile::context_of(int row) const {
+  const auto found = std::find_if(contexts.begin(), contexts.end(), [row](int size) { return row < size - kMostRows; });
   return found == contexts.end() ? contexts.back() : *found;
 }
 

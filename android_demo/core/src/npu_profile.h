@@ -38,8 +38,8 @@ struct NpuProfile {
   static NpuProfile parse(std::string_view json);
   // Throws Error where the file has none of that port.
   const Scale &scale(const std::string &part, const std::string &port) const;
-  // The smallest context for `rows` rows, or else the largest.
-  int context_for(int rows) const;
+  // The size of the full caches where a row is computed, which depends on nothing but its position.
+  int context_of(int row) const;
 };
 
 }  // namespace paceline

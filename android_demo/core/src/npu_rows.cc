@@ -1,6 +1,8 @@
 #include "npu_rows.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "npu_signatures.h"
 
@@ -49,42 +51,63 @@ NpuRows::NpuRows(const Runtime &runtime, KvCache &cache, const NpuProfile &profi
       tensors_.emplace(npu_cache(spec, value), std::move(tensor));
     }
   }
-  cover(0);
+  at(0);
   cache.add(*this);
 }
 
 int64_t NpuRows::bytes(const NpuProfile &profile, const std::vector<CacheSpec> &specs, int window, int capacity) {
   int64_t numbers = 0;
   for (const CacheSpec &spec : specs) {
-    numbers += 2 * numbers_of(spec, npu_slots(spec.kind, window, profile.context_for(capacity)));
+    std::set<int> sizes;
+    for (const int context : profile.contexts) {
+      if (context <= profile.context_of(capacity - 1)) sizes.insert(npu_slots(spec.kind, window, context));
+    }
+    for (const int slots : sizes) numbers += 2 * numbers_of(spec, slots);
   }
   return numbers * static_cast<int64_t>(tensor_bytes(profile.element, {}));
 }
 
-void NpuRows::cover(int rows) {
-  const int needed = profile_.context_for(rows);
-  if (needed <= context_) return;
+const Buffer *NpuRows::buffer(const std::string &name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second.now->buffer;
+}
+
+void NpuRows::at(int row) {
+  const int needed = profile_.context_of(row);
+  if (needed == context_) return;
+  // There may be no memory for them, and then nothing has changed.
+  for (auto &[name, tensor] : tensors_) held(tensor, npu_slots(tensor.spec.kind, cache_.window(), needed));
   context_ = needed;
   for (auto &[name, tensor] : tensors_) {
-    const int slots = npu_slots(tensor.spec.kind, cache_.window(), needed);
-    if (slots != tensor.slots) resize(name, tensor, slots);
+    const CacheSpec &spec = tensor.spec;
+    const int slots = npu_slots(spec.kind, cache_.window(), needed), value = tensor.value;
+    Held *old = std::exchange(tensor.now, &held(tensor, slots));
+    if (!old || old == tensor.now) continue;
+    with_integers(profile_.element, old->memory.as<void>(), [&, &now = *tensor.now](const auto *integers) {
+      using Integer = std::remove_const_t<std::remove_pointer_t<decltype(integers)>>;
+      copy_rows(spec, std::min({row, old->slots, slots}), integers, Steps::of(value, old->slots, spec.head_dim), 0,
+                now.memory.template as<Integer>(), Steps::of(value, slots, spec.head_dim), 0);
+    });
   }
 }
 
-void NpuRows::resize(const std::string &name, Tensor &tensor, int slots) {
+NpuRows::Held &NpuRows::held(Tensor &tensor, int slots) {
+  const auto found = tensor.by_slots.find(slots);
+  if (found != tensor.by_slots.end()) return found->second;
   const CacheSpec &spec = tensor.spec;
-  Memory larger(numbers_of(spec, slots) * tensor_bytes(profile_.element, {}));
-  with_integers(profile_.element, larger.as<void>(), [&](auto *integers) {
-    using Integer = std::remove_pointer_t<decltype(integers)>;
-    copy_rows(spec, tensor.slots, tensor.memory.as<Integer>(), Steps::of(tensor.value, tensor.slots, spec.head_dim), 0,
-              integers, Steps::of(tensor.value, slots, spec.head_dim), 0);
-  });
   const Shape shape =
       tensor.value ? Shape{1, spec.kv_heads, spec.head_dim, slots} : Shape{1, spec.kv_heads, slots, spec.head_dim};
-  buffers_.erase(name);
-  buffers_.emplace(name, Buffer(runtime_, profile_.element, shape, larger.as<void>()));
-  tensor.memory = std::move(larger);
-  tensor.slots = slots;
+  Memory memory(tensor_bytes(profile_.element, shape));
+  Buffer buffer(runtime_, profile_.element, shape, memory.as<void>());
+  return tensor.by_slots.emplace(slots, Held{slots, std::move(memory), std::move(buffer)}).first->second;
+}
+
+void NpuRows::pieces(int start, int count, const std::function<void(int, int)> &work) {
+  for (int first = start, end; first < start + count; first = end) {
+    at(first);
+    for (end = first + 1; end < start + count && profile_.context_of(end) == context_;) end++;
+    work(first, end - first);
+  }
 }
 
 void NpuRows::write(const std::function<void *(const std::string &)> &slice, int held, int start, int count) {
@@ -94,8 +117,9 @@ void NpuRows::write(const std::function<void *(const std::string &)> &slice, int
     with_integers(profile_.element, slice(npu_slice(spec, tensor.value)), [&, &tensor = tensor](auto *integers) {
       using Integer = std::remove_pointer_t<decltype(integers)>;
       const Integer *from = integers;
-      copy_rows(spec, count, from, Steps::of(tensor.value, held, spec.head_dim), 0, tensor.memory.as<Integer>(),
-                Steps::of(tensor.value, tensor.slots, spec.head_dim), first);
+      copy_rows(spec, count, from, Steps::of(tensor.value, held, spec.head_dim), 0,
+                tensor.now->memory.template as<Integer>(), Steps::of(tensor.value, tensor.now->slots, spec.head_dim),
+                first);
     });
   }
 }
@@ -103,8 +127,8 @@ void NpuRows::write(const std::function<void *(const std::string &)> &slice, int
 void NpuRows::move_window(int first, int count) {
   for (auto &[name, tensor] : tensors_) {
     if (tensor.spec.kind != CacheKind::kLocal) continue;
-    const Steps steps = Steps::of(tensor.value, tensor.slots, tensor.spec.head_dim);
-    with_integers(profile_.element, tensor.memory.as<void>(), [&, &spec = tensor.spec](auto *integers) {
+    const Steps steps = Steps::of(tensor.value, tensor.now->slots, tensor.spec.head_dim);
+    with_integers(profile_.element, tensor.now->memory.as<void>(), [&, &spec = tensor.spec](auto *integers) {
       using Integer = std::remove_pointer_t<decltype(integers)>;
       copy_rows(spec, count, static_cast<const Integer *>(integers), steps, first, integers, steps, 0);
     });
@@ -122,17 +146,17 @@ void NpuRows::translate(int start, int count, Work work) {
     if (tensor.floats.empty()) continue;
     const Scale &scale = profile_.scale(part_, name);
     const int first = slot(tensor, start), head_dim = tensor.spec.head_dim;
-    const Steps steps = Steps::of(tensor.value, tensor.slots, head_dim);
-    Memory &memory = tensor.memory;
-    with_integers(profile_.element, memory.as<void>(), [&, &floats = tensor.floats](auto *integers) {
-      for (size_t head = 0; head < floats.size(); head++) {
-        for (int row = first; row < first + count; row++) {
-          auto *line = integers + head * steps.head + row * steps.row;
-          float *numbers = floats[head] + static_cast<size_t>(row) * head_dim;
-          for (int i = 0; i < head_dim; i++) work(scale, line[i * steps.number], numbers[i]);
-        }
-      }
-    });
+    const Steps steps = Steps::of(tensor.value, tensor.now->slots, head_dim);
+    with_integers(profile_.element, tensor.now->memory.template as<void>(),
+                  [&, &floats = tensor.floats](auto *integers) {
+                    for (size_t head = 0; head < floats.size(); head++) {
+                      for (int row = first; row < first + count; row++) {
+                        auto *line = integers + head * steps.head + row * steps.row;
+                        float *numbers = floats[head] + static_cast<size_t>(row) * head_dim;
+                        for (int i = 0; i < head_dim; i++) work(scale, line[i * steps.number], numbers[i]);
+                      }
+                    }
+                  });
   }
 }
 

@@ -11,6 +11,14 @@
 
 namespace paceline {
 
+// The smallest integer that numbers become, and that hides a slot in a mask; of sixteen bits its negative is the
+// largest.
+template <typename Integer>
+constexpr Integer least() {
+  using Limits = std::numeric_limits<Integer>;
+  return sizeof(Integer) == 1 ? Limits::min() : static_cast<Integer>(-Limits::max());
+}
+
 struct Scale {
   float scale;     // of one step, above 0
   int zero_point;  // the integer that is 0
@@ -21,7 +29,7 @@ struct Scale {
     using Limits = std::numeric_limits<Integer>;
     const float steps = std::nearbyint(value / scale) + static_cast<float>(zero_point);
     if (steps >= Limits::max()) return Limits::max();
-    return steps > Limits::min() ? static_cast<Integer>(steps) : Limits::min();
+    return steps > least<Integer>() ? static_cast<Integer>(steps) : least<Integer>();
   }
 
   template <typename Integer>

@@ -74,6 +74,8 @@ int npu_slots(CacheKind kind, int window, int context) {
   return kind == CacheKind::kLocal ? local_slots(window) : context;
 }
 
+int new_slots(int rows) { return std::max(rows, kMostRows); }
+
 void require_npu_target(const Manifest &manifest, const NpuProfile &profile, const CompiledModel &target) {
   for (const int rows : kVerifyRows) {
     if (std::find(profile.rows.begin(), profile.rows.end(), rows) == profile.rows.end())
@@ -82,7 +84,7 @@ void require_npu_target(const Manifest &manifest, const NpuProfile &profile, con
   }
   for (const int context : profile.contexts) {
     for (const int rows : profile.rows) {
-      Wanted inputs = context_ports(manifest.caches, manifest, profile, rows, context, rows), outputs;
+      Wanted inputs = context_ports(manifest.caches, manifest, profile, rows, context, new_slots(rows)), outputs;
       inputs["embeddings"] = {profile.element, {1, rows, manifest.hidden_size}};
       if (manifest.per_layer_size) {
         inputs["per_layer_embeddings"] = {profile.element, {1, rows, manifest.layers, manifest.per_layer_size}};

@@ -22,6 +22,9 @@ std::string npu_slice(const CacheSpec &spec, int value);
 // The target's signature for `rows` rows, or the drafter's of one step, for full caches of `context` slots.
 std::string npu_signature(const char *name, const NpuProfile &profile, int context);
 int npu_slots(CacheKind kind, int window, int context);
+// Columns of a mask for a call's own rows: as many for one row as for the most that are verified. A softmax of 16-bit
+// integers counts what is masked, each slot a little, so a row's result depends on the number of slots.
+int new_slots(int rows);
 
 // Compare what npu.json and a graph's file hold with what the calls will ask of them. Throw Error, naming what differs.
 void require_npu_target(const Manifest &manifest, const NpuProfile &profile, const CompiledModel &target);

@@ -18,7 +18,6 @@ int main(int count, char **words) {
   options.library = words[2];
   options.cache_dir = std::strcmp(words[3], "-") ? words[3] : nullptr;
   options.threads = 1;
-  options.capacity = 1024;
   if (count == 6) {
     options.target_on = static_cast<paceline_backend>(std::atoi(words[4]));
     options.drafter_on = static_cast<paceline_backend>(std::atoi(words[5]));
