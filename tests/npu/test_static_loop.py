@@ -95,6 +95,13 @@ def test_tokens_do_not_depend_on_drafts_where_caches_grow(wide: tuple[Path, Path
     assert tokens(growing, prompt, 100, draft_length=0) == written  # a sequence that begins anew, in small caches
 
 
+def test_drafting_adapts_where_caches_grow(wide: tuple[Path, Path]) -> None:
+    """Calls are timed behind made-up rows, in caches that no row has led to."""
+    growing = model(wide[0])
+    text = [2, *np.random.default_rng(0).integers(300, 500, 20).tolist()]
+    assert tokens(growing, text, 24) == tokens(growing, text, 24, draft_length=0)
+
+
 def test_caches_that_grow_hold_what_large_ones_hold(wide: tuple[Path, Path]) -> None:
     prompt = [2, *np.random.default_rng(0).integers(300, 500, 300).tolist()]
     found = []

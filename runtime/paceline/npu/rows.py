@@ -47,7 +47,7 @@ class NpuRows:
             first += len(own)
 
     def at(self, row: int) -> None:
-        """Goes to caches of the size where a row is computed, with the rows below it."""
+        """Goes to caches of the size where a row is computed, with the rows below it that there are."""
         needed = context_of(row, self.profile.contexts)
         if needed == self.context:
             return
@@ -57,7 +57,8 @@ class NpuRows:
         for spec in self.specs:
             if spec.kind is CacheKind.FULL:
                 for name in (spec.key, spec.value):
-                    self.views[name][:, :, :row] = old[name][:, :, :row]
+                    kept = min(row, old[name].shape[2])  # costs are measured behind rows that nobody has written
+                    self.views[name][:, :, :kept] = old[name][:, :, :kept]
 
     def _take(self, context: int) -> None:
         if context not in self._sizes:
