@@ -38,7 +38,7 @@ def test_kv_tensors_are_the_caches_own_memory(backend: OrtBackend) -> None:
     target = Target(graphs, cache)
     target.prefill(some_tokens(40))
     target.verify(some_tokens(3))
-    bound = {value.data_ptr() for value in graphs._verify_calls[3].io.get_outputs()}
+    bound = {value.data_ptr() for value in graphs._verify_calls[4].io.get_outputs()}
     slots = cache.visible_slots(43)
     heads = [view for kind in CacheKind for view in cache.heads(kind, slots).values()]
     assert {view.ctypes.data for view in heads} <= bound

@@ -20,11 +20,12 @@ from paceline.drafts import RowPath
 from paceline.errors import InputError
 from paceline.kv_cache import KVCache
 from paceline.manifest import Manifest
-from paceline.signatures import MAIN, VARIES, CacheKind, Port
+from paceline.signatures import MAIN, VARIES, CacheKind, Port, in_steps
 
-# A single row goes through other kernels of a matrix product, which sum in another order. Rows of two and more are all
-# alike, bit for bit, so a decode call has a second row that nobody reads.
-LEAST_ROWS = 2
+# Kernels of a matrix product take rows in pairs, or the last of an odd number goes through others, which sum in another order
+# (every single row, and on CPUs with AVX-512 each last one). Rows in pairs are all alike, bit for bit, so a call has an even
+# number of them, the last one of which nobody may read.
+ROWS_TOGETHER = 2
 TYPES = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(bool)": "bool"}
 DRAFTER_THREADS = 1  # a step is too small to share, and its spinning workers would slow the target's
 
@@ -85,11 +86,11 @@ class OrtGraphs:
 
     def prefill(self, tokens: NDArray[np.int64]) -> None:
         """See `Graphs.prefill`."""
-        _TargetCall(self.backend, self.cache, len(tokens), emit=False).run(tokens)
+        _TargetCall(self.backend, self.cache, in_steps(len(tokens), ROWS_TOGETHER), emit=False).run(tokens)
 
     def verify(self, tokens: NDArray[np.int64], paths: Sequence[RowPath]) -> Verified:
         """See `Graphs.verify`. Bindings are kept, one for each number of rows."""
-        rows = max(len(tokens), LEAST_ROWS)
+        rows = in_steps(len(tokens), ROWS_TOGETHER)
         if rows not in self._verify_calls:
             self._verify_calls[rows] = _TargetCall(self.backend, self.cache, rows, emit=True)
         call = self._verify_calls[rows]
