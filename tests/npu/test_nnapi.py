@@ -19,7 +19,7 @@ from nnapi_graphs import ASKED, BROKEN, GELU, Broken, Example, Given, Written, e
 from rich.console import Console
 
 from paceline.errors import InputError
-from paceline_export.npu import calls, nnapi_rules
+from paceline_export.npu import nnapi_rules, operators
 from paceline_export.npu.nnapi import PROMISED_LEVEL, Report, lint, lint_table
 from paceline_export.npu.nnapi_rules import FLOAT32, INT8, INT32, INT64
 from paceline_export.npu.nnapi_table import FEATURE_LEVELS, OPERATIONS, RULES
@@ -157,8 +157,8 @@ CHANGES: list[tuple[Callable[[Any], object], str]] = [
     (lambda model: setattr(model.subgraphs[0].operators[0], "opcodeIndex", 7), "a code that is not there"),
     (lambda model: setattr(model.subgraphs[0].tensors[0], "buffer", 7), "a buffer that is not there"),
     (lambda model: setattr(model.subgraphs[0], "name", b"\xff"), "'utf-8' codec"),
-    (lambda model: setattr(model.subgraphs[0], "name", b"a" * calls.MOST_PARTS), "more than the 1,048,576 tensors"),
-    (lambda model: model.subgraphs[0].tensors[0].__dict__.update(shape=np.ones(calls.MOST_PARTS, np.int32)), "more than"),
+    (lambda model: setattr(model.subgraphs[0], "name", b"a" * operators.MOST_PARTS), "more than the 1,048,576 tensors"),
+    (lambda model: model.subgraphs[0].tensors[0].__dict__.update(shape=np.ones(operators.MOST_PARTS, np.int32)), "more than"),
 ]
 
 
