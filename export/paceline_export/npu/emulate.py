@@ -16,7 +16,7 @@ from paceline.bundle import Bundle
 from paceline.errors import InputError, PacelineError
 from paceline.machine import usable_cores
 from paceline.model import Model
-from paceline.npu.backend import NpuBackend, npu_files, read_profile
+from paceline.npu.backend import NpuBackend, compiled_for, npu_files, read_profile
 from paceline.npu.runners import LiteRtKernels, Runner
 from paceline.text import load_tokenizer
 from paceline_export.npu.compare import ALIKE, Compared, ComparingRunner, compared
@@ -95,7 +95,7 @@ def compiled_files(bundle: Bundle, soc: str) -> dict[str, Path]:
     """
     graphs = bundle.manifest.graphs.get(f"{NPU}.{soc}")
     if graphs is None:
-        held = ", ".join(name.partition(".")[2] for name in bundle.manifest.graphs if name.startswith(f"{NPU}.")) or "none"
+        held = ", ".join(compiled_for(bundle)) or "none"
         raise InputError(
             f"{bundle.folder} is compiled for {held}, and not for {soc}; run: paceline npu compile {bundle.folder} --soc {soc}"
         )

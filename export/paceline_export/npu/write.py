@@ -18,6 +18,7 @@ from paceline.npu.signatures import ROWS
 from paceline.text import encode, load_tokenizer
 from paceline_export.checkpoint import Drafter, Target
 from paceline_export.lower.flatbuffer import Subgraph
+from paceline_export.model.target import TABLE
 from paceline_export.npu.graphs import NpuModel, drafter_graphs, target_graphs
 from paceline_export.npu.measure import Measured, measure, rotations
 from paceline_export.npu.nnapi import PROMISED_LEVEL, lint
@@ -102,7 +103,7 @@ class NpuOptions:
     def written_bytes(self, target: Target, drafter: Drafter) -> int:
         """Of weights: as float32, which are gone afterwards, and as integers; for progress and free space."""
         matrices = [prod(w.shape) for model in (target, drafter) for w in model.weights.values() if len(w.shape) == 2]
-        table = prod(target.weights["model.embed_tokens.weight"].shape) if self.unrolled > 1 else 0
+        table = prod(target.weights[TABLE].shape) if self.unrolled > 1 else 0
         per_profile = sum(matrices) + 4 * table
         return 4 * sum(matrices) + (len(self.profiles) + self.onnx) * per_profile
 
@@ -123,7 +124,9 @@ def write_static(
     """
     options = options.within(target.config.max_positions)
     tokenizer = load_tokenizer(target.folder)
-    prompts = [encode(tokenizer, prompt) for prompt in options.prompts]
+    begin = [] if target.config.bos_id is None else [target.config.bos_id]
+    encoded = (encode(tokenizer, prompt) for prompt in options.prompts)
+    prompts = [tokens if tokens[:1] == begin else begin + tokens for tokens in encoded]
     ranges = measure(folder, target, drafter, prompts, partial(report, "float32"), lambda text: report("ranges", text, 0))
     written = {}
     for profile in options.profiles:

@@ -18,7 +18,7 @@ from paceline.cli import checked, loading
 from paceline.cli.command import Command, ExitCode
 from paceline.errors import InputError
 from paceline.machine import facts
-from paceline.npu.backend import read_profile
+from paceline.npu.backend import compiled_for, read_profile
 from paceline.npu.qnn import require_chip
 
 
@@ -61,7 +61,7 @@ def _probed(options: Namespace) -> list[Check]:
 def _npu(bundle: Bundle) -> str:
     """What a bundle has for an NPU, and whether that can be used here."""
     profile = read_profile(bundle)
-    chips = ", ".join(name.partition(".")[2] for name in bundle.manifest.graphs if name.startswith(f"{NPU}."))
+    chips = ", ".join(compiled_for(bundle))
     held = f"{profile.recipe}, caches of {' and '.join(map(str, profile.contexts))} rows, compiled for {chips or 'no chip'}"
     try:
         require_chip()

@@ -102,6 +102,11 @@ def npu_files(bundle: Bundle, profile: str = NPU) -> dict[str, Path]:
     return {part: bundle.folder / name for part, name in bundle.manifest.graphs[profile].parts.items()}
 
 
+def compiled_for(bundle: Bundle) -> list[str]:
+    """The chips that a bundle has programs for."""
+    return [name.partition(".")[2] for name in bundle.manifest.graphs if name.startswith(f"{NPU}.")]
+
+
 def onnx_graphs(bundle: Bundle) -> dict[str, OnnxGraphs]:
     """The ONNX twins of the graphs for a neural processor, by part.
 
