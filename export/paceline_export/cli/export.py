@@ -111,6 +111,8 @@ def run(options: Namespace) -> ExitCode:
     for note in notes:
         print(f"note: {note}")
     print(f'next: paceline run {options.out} -p "Once upon a time" --stats')
+    if NPU in options.profile:
+        print(f"      paceline npu compile {options.out} --soc SM8750")
     return ExitCode.SUCCESS
 
 
