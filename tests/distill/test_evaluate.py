@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import small_pair
+from browser import CHROMIUM, browser
 from command import refused
 from report_pages import Parsed
 
@@ -158,6 +159,20 @@ def test_the_command_tells_it_all_as_json_and_as_a_page(
     assert [row[0] for row in parsed.rows if row and row[0] == "7"][:1] == ["7"]
     links = [value or "" for _, attributes in parsed.tags for name, value in attributes.items() if name in ("src", "href")]
     assert all(value.startswith(("#", "data:")) for value in links)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed, in which pages are looked at")
+def test_the_page_does_not_scroll_sideways_on_a_phone(small_bundle: Path, prompts_file: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    options = ["--prompts", str(prompts_file), "-n", "8", "--threads", "1", "--report", str(page)]
+    assert main(["evaluate", str(small_bundle), *options]) == 0
+    with browser(tmp_path / "profile") as tab:
+        for width, height in ((360, 740), (1280, 900)):
+            tab.open(page, width, height, mobile=width == 360)
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width
+            assert tab.evaluate("document.querySelectorAll('svg').length") == 4
+        assert tab.complaints == []
+        assert set(tab.requests) == {page.as_uri()}
 
 
 def test_the_command_evaluates_checkpoints_and_says_that_they_have_no_speed(
