@@ -79,7 +79,7 @@ def manifest_tables(manifest: Manifest) -> Iterator[Table]:
     for backend, graphs in manifest.graphs.items():
         for file, entries in graphs.signatures.items():
             first, *others = entries
-            title = f"{file} ({backend}), signature {first}" + (f"; the same for {', '.join(others)}" if others else "")
+            title = f"{file} ({backend}), signature {first}" + (f"; others: {', '.join(others)}" if others else "")
             yield _signature_table(title, entries[first])
 
 
