@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import resource
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import tiny
 import torch
 from command import refused, script
+from full_disk import limited
 from safetensors.torch import load_file, save_file
 from transformers.models.gemma4_assistant import Gemma4AssistantForCausalLM
 
@@ -143,17 +141,6 @@ def test_weights_that_are_no_numbers_are_refused(
         assert main(words(pair, text, tmp_path / "out")) == (3 if index else 2)
         assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-@contextmanager
-def limited(size: int) -> Iterator[None]:
-    """No file can be written beyond `size` bytes, as on a disk that is full."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_leaves_nothing(

@@ -8,16 +8,15 @@ from __future__ import annotations
 import errno
 import json
 import os
-import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command import script
+from full_disk import limited
 
 import paceline
 from paceline import calibration
@@ -32,17 +31,6 @@ from paceline.tuning import BACKUP, write_tuned
 PROMPT = ["-p", "the little train", "--max-new-tokens", "2", "--threads", "1"]
 LIMIT = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0}))\n"
 COSTS = CallCosts(66.0, {2: 100.0, 4: 110.0, 8: 190.0}, 2.5)
-
-
-@contextmanager
-def limited(size: int) -> Iterator[None]:
-    """No file can be written beyond `size` bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from paceline.backends import BACKENDS
 from paceline.cli.bench import check_report
 from paceline.cli.command import Command, ExitCode
+from paceline.cli.sheets import show
 from paceline.errors import InputError
 from paceline.model import Model, load
 from paceline.partial import write_whole
@@ -86,7 +86,7 @@ def run(options: Namespace) -> ExitCode:
     if options.json:
         print(json.dumps(report.to_json()))
     else:
-        _print_tables(report)
+        show(sheets(report), notes(report))
     if options.report:
         from paceline_export.evaluate.page import page  # matplotlib's memory is not the model's
 
@@ -141,16 +141,6 @@ def _progress(prompts: int) -> Iterator[Tell]:
             bar.update(task, advance=done, refresh=True)
 
         yield tell
-
-
-def _print_tables(report: Report) -> None:
-    console = Console()
-    for sheet in sheets(report):
-        table = Table(*sheet.columns, title=sheet.title)
-        for row in sheet.rows:
-            table.add_row(*row)
-        console.print(table)
-    print("\n".join(notes(report)))
 
 
 COMMAND = Command(

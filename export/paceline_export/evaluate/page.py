@@ -6,18 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.axes import Axes
 
-from paceline import bench_page
 from paceline.bench_page.charts import DASHES, MARKERS
-from paceline.bench_page.page import Section
+from paceline.bench_page.page import Section, rendered
 from paceline.bench_page.svg import COLOURS, drawn
 from paceline_export.evaluate.report import LENGTHS, Proposer, Ratios, Report
 from paceline_export.evaluate.tables import notes, sheets
 
-TEMPLATE = "page.html.jinja"
 LOOKUP = "by lookup"
 Lines = Mapping[str, Sequence[float]]
 
@@ -28,15 +25,8 @@ def page(report: Report, command: Sequence[str]) -> str:
     Args:
         command: what makes such a report again, in words that a shell takes.
     """
-    environment = Environment(
-        loader=FileSystemLoader([Path(__file__).parent, *bench_page.__path__]),  # the second has the style
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    text = environment.get_template(TEMPLATE).render(
+    return rendered(
+        Path(__file__).parent,
         report=report,
         command=command,
         headlines=[report.written(name)[0] for name in report.ways],
@@ -44,7 +34,6 @@ def page(report: Report, command: Sequence[str]) -> str:
         sheets=sheets(report),
         notes=notes(report),
     )
-    return text.encode(errors="replace").decode()  # the name of a directory need not be text
 
 
 def sections(report: Report) -> list[Section]:

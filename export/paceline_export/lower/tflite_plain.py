@@ -33,9 +33,11 @@ class PlainOps(Nodes):
         options.keepNumDims = True
         shape = (*x.shape[:-1], weight.shape[0])
         inputs = [x, self.weight(weight), None]
-        # Activations are rounded to int8, a scale for each row, where the weights are integers.
-        version = TAKES_INT4 if self.rounding.scheme(weight.name) else KEEPS_DIMENSIONS
-        return self.node(Builtin.FULLY_CONNECTED, inputs, shape, options, version=version)
+        return self.node(Builtin.FULLY_CONNECTED, inputs, shape, options, version=self._version(weight))
+
+    def _version(self, weight: Weight) -> int:
+        """Of a product: activations are rounded to int8, a scale for each row, where the weights are integers."""
+        return TAKES_INT4 if self.rounding.scheme(weight.name) else KEEPS_DIMENSIONS
 
     def rms_norm(self, x: Tensor, weight: Weight | None, epsilon: float) -> Tensor:
         options = schema.ReducerOptionsT()

@@ -17,12 +17,11 @@ from paceline.errors import InputError, PacelineError
 from paceline.machine import usable_cores
 from paceline.model import Model
 from paceline.npu.backend import NpuBackend, compiled_for, npu_files, read_profile
+from paceline.npu.profile import PARTS
 from paceline.npu.runners import LiteRtKernels, Runner
 from paceline.text import load_tokenizer
 from paceline_export.npu.compare import ALIKE, Compared, ComparingRunner, compared
 from paceline_export.npu.emulator import HexagonEmulator
-
-PARTS = ("target", "drafter")
 
 
 @dataclass(frozen=True)

@@ -65,13 +65,9 @@ class NpuOps(StaticNodes):
         found = self.node(Builtin.GATHER, [rows, tokens], (count, width), schema.GatherOptionsT())
         return self.reshape(found, 1, count, width)
 
-    def linear(self, x: Tensor, weight: Weight) -> Tensor:
-        options = schema.FullyConnectedOptionsT()
-        options.keepNumDims = True
+    def _version(self, weight: Weight) -> int:
         scheme = self.rounding.scheme(weight.name)
-        version = TAKES_INT4 if scheme and scheme.bits == 4 else KEEPS_DIMENSIONS
-        shape = (*x.shape[:-1], weight.shape[0])
-        return self.node(Builtin.FULLY_CONNECTED, [x, self.weight(weight), None], shape, options, version=version)
+        return TAKES_INT4 if scheme and scheme.bits == 4 else KEEPS_DIMENSIONS
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         options = schema.AddOptionsT()

@@ -32,11 +32,8 @@ class Masks:
 
     def show(self, row: int, start: int, path: RowPath = ()) -> None:
         """Lets a row see the cache rows below `start` and a path behind them, in local caches the newest `window` of these."""
-        cache, end = self.cache, start + len(path)
         for kind, array in self.arrays.items():
-            base, first, seen = 0, 0, path
-            if kind is CacheKind.LOCAL:
-                base, first, seen = cache.local_start, max(cache.local_start, end - cache.window), path[-cache.window :]
+            base, first, seen = seen_rows(self.cache, kind, start, path)
             line = array[0, 0, row]
             line[:] = signatures.MASKED
             line[first - base : start - base] = 0
@@ -44,6 +41,18 @@ class Masks:
                 line[start + seen.start - base : start + seen.stop - base] = 0
             else:
                 line[[start + each - base for each in seen]] = 0
+
+
+def seen_rows(cache: KVCache, kind: CacheKind, start: int, path: RowPath) -> tuple[int, int, RowPath]:
+    """Of the rows below `start` and a path behind them, those that a row sees in caches of a kind.
+
+    Returns:
+        the row in slot 0, the first row that is seen, and what of the path is: in local caches the newest `window` of all.
+    """
+    if kind is CacheKind.FULL:
+        return 0, 0, path
+    base, end = cache.local_start, start + len(path)
+    return base, max(base, end - cache.window), path[-cache.window :]
 
 
 def path_of(row: int, paths: Sequence[RowPath]) -> RowPath:

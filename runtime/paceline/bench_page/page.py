@@ -33,15 +33,8 @@ def page(report: Report, command: Sequence[str]) -> str:
         report: of a plan with `all_calls`, so that every chart has something to show.
         command: what makes such a report again, in words that a shell takes.
     """
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    text = environment.get_template(TEMPLATE).render(
+    return rendered(
+        Path(__file__).parent,
         report=report,
         command=command,
         headlines=[headline(report, backend) for backend in report.ran_on],
@@ -51,6 +44,19 @@ def page(report: Report, command: Sequence[str]) -> str:
         sections=sections(report),
         tables={backend: tables(report, backend) for backend in report.ran_on},
     )
+
+
+def rendered(folder: Path, **values: object) -> str:
+    """The page of a folder's TEMPLATE, in the style of all pages."""
+    environment = Environment(
+        loader=FileSystemLoader([folder, Path(__file__).parent]),  # the second has the style
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    text = environment.get_template(TEMPLATE).render(values)
     return text.encode(errors="replace").decode()  # the name of a directory need not be text
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from paceline.backends import BACKENDS
 from paceline.bench import Plan, fit_prompt, measure, named
@@ -24,6 +23,7 @@ from paceline.bench_tables import notes, sheets
 from paceline.bundle import Bundle
 from paceline.cli import loading
 from paceline.cli.command import Command, ExitCode
+from paceline.cli.sheets import show
 from paceline.errors import InputError
 from paceline.generate import MAX_DRAFT_LENGTH
 from paceline.model import Model
@@ -100,7 +100,7 @@ def run(options: Namespace) -> ExitCode:
     elif options.markdown:
         print("\n".join(_markdown(report)))
     else:
-        _print_tables(report)
+        show(sheets(report), notes(report))
     if wanted:
         from paceline.bench_page.page import page  # matplotlib's memory is not the model's
 
@@ -170,16 +170,6 @@ def _progress(steps: int) -> Iterator[Tell]:
             bar.advance(task)  # shown with the next step, when this one is done
 
         yield tell
-
-
-def _print_tables(report: Report) -> None:
-    console = Console()
-    for sheet in sheets(report):
-        table = Table(*sheet.columns, title=sheet.title)
-        for row in sheet.rows:
-            table.add_row(*row)
-        console.print(table)
-    print("\n".join(notes(report)))
 
 
 def _markdown(report: Report) -> Iterator[str]:

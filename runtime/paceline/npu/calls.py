@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paceline import signatures
 from paceline.backends.base import DraftStep, Verified
-from paceline.backends.masks import path_of
+from paceline.backends.masks import path_of, seen_rows
 from paceline.drafts import RowPath
 from paceline.kv_cache import KVCache, aligned_zeros
 from paceline.npu.profile import NpuProfile
@@ -18,7 +18,7 @@ from paceline.npu.rows import NpuRows
 from paceline.npu.runners import Runner, TokenTables
 from paceline.npu.scales import least
 from paceline.npu.signatures import COSINES, MASK, SINES, TOKEN, draft_name, new_slots, of_step, signature_name
-from paceline.signatures import CacheKind, Signature
+from paceline.signatures import Signature
 
 
 class StaticCall:
@@ -54,13 +54,11 @@ class StaticCall:
 
     def see(self, cache: KVCache, row: int, committed: int, path: RowPath = ()) -> None:
         """Lets a row see the cache rows below `committed` and new rows, a path; of a window the newest."""
-        end = committed + len(path)
         for kind, name in MASK.items():
             if name not in self.arrays:
                 continue
-            line, base, first, seen = self.arrays[name][0, 0, row], 0, 0, path
-            if kind is CacheKind.LOCAL:
-                base, first, seen = cache.local_start, max(cache.local_start, end - cache.window), path[-cache.window :]
+            line = self.arrays[name][0, 0, row]
+            base, first, seen = seen_rows(cache, kind, committed, path)
             line[:], shown = self._mask_values(name)
             line[first - base : committed - base] = shown
             old = line.shape[0] - self._added
