@@ -67,6 +67,8 @@ def imports(file: Path) -> set[tuple[str, str]]:
     [
         ("paceline", RUNTIME_LACKS),
         ("paceline.cli.main", RUNTIME_LACKS),
+        ("paceline.cli.doctor", RUNTIME_LACKS),
+        ("paceline_export.cli.npu", {"torch", "transformers", "onnxruntime"}),
         ("paceline_export.bundle", {"torch", "transformers"}),
         ("paceline_export.cli.demo", {"torch", "transformers"}),
         ("paceline_export.cli.distill", {"torch", "transformers", "matplotlib"}),

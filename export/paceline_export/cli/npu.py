@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -16,8 +17,10 @@ from paceline.errors import InputError
 from paceline_export.npu.compare import ALIKE
 from paceline_export.npu.compile import compile_bundle
 from paceline_export.npu.compiled import Placement
-from paceline_export.npu.emulate import Emulation, apart
 from paceline_export.npu.nnapi import PROMISED_LEVEL, lint, lint_table
+
+if TYPE_CHECKING:
+    from paceline_export.npu.emulate import Emulation
 
 SOC = "SM8750"
 
@@ -89,6 +92,8 @@ def placements_table(found: dict[str, list[Placement]], soc: str) -> Table:
 def _emulate(options: Namespace) -> ExitCode:
     if options.new_tokens < 1 or not 0 <= options.draft <= 7:
         raise InputError(f"--new-tokens is {options.new_tokens} and --draft {options.draft}; give 1 or more, and 0 to 7.")
+    from paceline_export.npu.emulate import apart  # with onnxruntime, which the other actions do not need
+
     texts = options.prompt or prompts.chosen(options.prompts)
     with Console(stderr=True).status("emulating; a call takes some tenths of a second or more"):
         found = apart(options.bundle, options.soc, tuple(texts), options.new_tokens, options.draft)

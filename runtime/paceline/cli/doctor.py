@@ -19,7 +19,6 @@ from paceline.cli.command import Command, ExitCode
 from paceline.errors import InputError
 from paceline.machine import facts
 from paceline.npu.backend import compiled_for, read_profile
-from paceline.npu.qnn import require_chip
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -64,8 +63,10 @@ def _npu(bundle: Bundle) -> str:
     chips = ", ".join(compiled_for(bundle))
     held = f"{profile.recipe}, caches of {' and '.join(map(str, profile.contexts))} rows, compiled for {chips or 'no chip'}"
     try:
+        from paceline.npu.qnn import require_chip  # with onnxruntime, which is slow to load and may be missing
+
         require_chip()
-    except InputError as error:
+    except (InputError, ImportError) as error:
         raise SkippedError(f"{held}; {error}") from None
     return held
 

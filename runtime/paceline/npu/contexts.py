@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-
-import onnxruntime as ort
+from typing import TYPE_CHECKING
 
 from paceline.bundle import cache_folder
 from paceline.errors import InputError
 from paceline.partial import partial_name
 from paceline.sealed import complete, hint, is_sealed, remove_stale
 
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
 MOST_EMBEDDED = (1 << 31) - (64 << 20)  # bytes of weights: a program lies in an ONNX model, and protobuf ends at 2 GiB
 BUILDING = Lock()  # two threads of a process would build the same one
-Open = Callable[..., ort.InferenceSession]  # given a file, and onnxruntime's configuration by its names
+Open = Callable[..., "ort.InferenceSession"]  # given a file, and onnxruntime's configuration by its names
 
 
 @dataclass(frozen=True)
